@@ -8,9 +8,9 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from aggregator.contract import KnowledgeResponse
 from aggregator.fanout import Fanout
 from aggregator.ranking import MergedRanking
-from aggregator.responses import KnowledgeResponse
 from config.times import parse_time
 from sources.records import HitFacets
 from sources.storage.contract import Library

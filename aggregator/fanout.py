@@ -10,15 +10,14 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, partial
-from operator import attrgetter
 from typing import Any
 
 from loguru import logger
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from aggregator.contract import SourceReport
 from aggregator.libraries import split_library, with_library
-from aggregator.responses import SourceReport
 from auth.context import LibraryAccess, RequestContext
 from config.errors import DatabaseUnavailable, FlorilegiumError, InvalidParams, Overloaded, SearchFailed, SourceTimeout
 from config.paths import UserId
@@ -83,7 +82,6 @@ class Breaker:
         )
 
 
-_text_chars = attrgetter("text_chars")
 # Results of a default page show twice as much if there is room, the first ones first: they most likely hold the answer.
 LONGER_PASSAGE = 2
 # How long a cancelled source gets to release the library.
@@ -133,16 +131,22 @@ class Fanout:
         self._clock = asyncio.get_running_loop().time
         self._due = self._clock() + deadline_ms / 1000
         call = CallGroup(deadline_ms / 1000)
-        self._groups = {name: JobGroup(call=call) for name in sources}
+        self._groups: dict[str, JobGroup] = {}
+        own: set[str] = set()
+        for name, source in sources.items():
+            self._groups[name] = JobGroup(call=call)
+            if isinstance(source, LibrarySource):
+                own.add(name)
         self._queries: dict[str, Any] = {}
         # The streams of other libraries: in which library each is.
         self.others: dict[str, RequestContext] = {}
         if others or not has_own:
             sources = self._with_others(others, sources, has_own=has_own)
+            own.update(self.others)
         self.sources = sources
         # Our own sources build their hits in one place. Third-party sources are never instances of that class, and
         # what they return is checked.
-        self.own = frozenset([name for name, source in sources.items() if isinstance(source, LibrarySource)])
+        self.own = own
         self.depth = depth
         self.reports: dict[str, SourceReport] = {}
         # The length of snippets, which is the same in all sources of our own.
@@ -155,7 +159,7 @@ class Fanout:
         self.has_answer = False
         self.has_hits = False
         # How the sources with hits read the query.
-        self._readings: set[str | None] = set()
+        self.readings: set[str | None] = set()
         # For sources that say when to try them again.
         self._retry_after_s: dict[str, float] = {}
         self._rejections: dict[str, InvalidParams] = {}
@@ -265,33 +269,41 @@ class Fanout:
         """The result items of hits, and of further hits of the same items, by URI. If a source fails to render a hit,
         its remaining hits are dropped and the failure is reported. `longer` gets longer snippets of the hits of our own
         sources."""
-        pending = deque((*hits, *parts))
-        own_parts = {hit.uri for hit in parts if (hit.stream or hit.source) in self.own} if parts else set[str]()
+        # Each with the key of its source, and the query that it is rendered with.
+        pending: deque[tuple[RankedHit, str, Any]] = deque()
+        for hit in hits:
+            key = hit.stream or hit.source
+            pending.append((hit, key, self._queries[key]))
+        for hit in parts:
+            key = hit.stream or hit.source
+            query = self._queries[key]
+            pending.append((hit, key, replace(query, shows_context=False) if key in self.own else query))
         items: dict[str, ResultItem] = {}
 
         def render_pending() -> None:
             """Moves hits to `items`; if one fails, it is the first of `pending`. All in one call, because switching to
             a thread takes as long as rendering a hit."""
-            scan_hits(
-                [(hit, self._queries[key]) for hit in pending if (key := hit.stream or hit.source) in self.own], topic
-            )
+            scan_hits(library_hits, topic)
             while pending:
-                hit = pending[0]
-                key = hit.stream or hit.source
+                hit, key, query = pending[0]
                 source: Any = self.sources[key]
-                query = self._queries[key]
-                if hit.uri in own_parts:
-                    items[hit.uri] = source.render_hit(hit, replace(query, shows_context=False), topic)
-                else:
-                    items[hit.uri] = source.render_hit(hit, query, topic)
-                    if longer is not None and key in self.own:
-                        chars = self.snippet_chars * LONGER_PASSAGE
-                        longer[hit.uri] = source.longer_snippet(hit, replace(query, snippet_chars=chars), topic)
+                item = items[hit.uri] = source.render_hit(hit, query, topic)
+                if longer is not None and key in self.own and query.shows_context:
+                    chars = self.snippet_chars * LONGER_PASSAGE
+                    longer[hit.uri] = source.longer_snippet(hit, query, topic, item, chars)
                 pending.popleft()
 
         is_own = len(self.own) == len(self.sources)
         while pending:
-            work = run_text_work(sum(map(_text_chars, pending)), render_pending)
+            text_chars = 0
+            library_hits: list[tuple[RankedHit, Any]] = []
+            for hit, key, query in pending:
+                if key in self.own:
+                    text_chars += hit.payload.text_chars
+                    library_hits.append((hit, query))
+                else:
+                    text_chars += hit.text_chars
+            work = run_text_work(text_chars, render_pending)
             error: BaseException | None = None
             if is_own:
                 try:
@@ -304,25 +316,18 @@ class Fanout:
                 await asyncio.wait([task])
                 error = asyncio.CancelledError() if task.cancelled() else task.exception()
             if error is not None:
-                failed = pending[0].stream or pending[0].source
+                failed = pending[0][1]
                 self._report_exception(failed, error, 0)
-                pending = deque(hit for hit in pending if (hit.stream or hit.source) != failed)
+                pending = deque(entry for entry in pending if entry[1] != failed)
         return items
 
-    def require_answer(self) -> None:
-        """Raises an error if sources were searched and none answered: an empty result would mean that nothing matches.
-        If all of them rejected the arguments, that is the caller's error."""
-        if self.has_answer or not self.reports:
-            return
+    def failure(self) -> SearchFailed | InvalidParams:
+        """The error of a search in which no source answered. If all of them rejected the arguments, that is the
+        caller's."""
         if self._rejections.keys() == self.reports.keys():
-            raise next(iter(self._rejections.values()))
+            return next(iter(self._rejections.values()))
         reasons = {name: report.error or report.status for name, report in self.reports.items()}
-        raise SearchFailed(reasons, min(self._retry_after_s.get(name, 1.0) for name in self.reports))
-
-    @property
-    def common_reading(self) -> str | None:
-        """The `read_as` of all sources that have hits, or None if they differ."""
-        return next(iter(self._readings)) if len(self._readings) == 1 else None
+        return SearchFailed(reasons, min(self._retry_after_s.get(name, 1.0) for name in self.reports))
 
     def reject(self, name: str, problem: str) -> None:
         """Reports a source that returned an invalid result."""
@@ -372,7 +377,7 @@ class Fanout:
         self.has_answer = True
         if page.hits:
             self.has_hits = True
-            self._readings.add(page.read_as)
+            self.readings.add(page.read_as)
         self._breaker.record_success(self._context.user_id, name)
         self._report(name, SourceReport(status="ok", ms=ms, read_as=page.read_as or UNSET))
         return page if name not in self.others else self._labelled(name, page)

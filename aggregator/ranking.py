@@ -6,7 +6,7 @@ then the next ones. When sorted by date, it is an exact merge, because each sour
 item is ranked once, where its first hit is.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Literal
@@ -16,9 +16,8 @@ from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
+from aggregator.contract import Dedupe, KnowledgeItem, KnowledgeResponse
 from aggregator.fanout import Fanout
-from aggregator.filters import Dedupe
-from aggregator.responses import KnowledgeItem, KnowledgeResponse
 from sessions.state import SeenItems
 from sources.query import Term
 from sources.search.arguments import LIMIT_MAX
@@ -105,15 +104,18 @@ def content_of(hit: RankedHit) -> Hashable:
 def take_block(results: Sequence[RankedHit], source_max: int) -> tuple[list[RankedHit], list[RankedHit]]:
     """The next ten results, with at most `source_max` of one source as long as others have results left; and the
     remaining ones."""
-    counts: dict[str, int] = {}
+    counts: defaultdict[str, int] = defaultdict(int)
     block: list[RankedHit] = []
     rest: list[RankedHit] = []
-    for index, hit in enumerate(results, 1):
-        counts[hit.source] = count = counts.get(hit.source, 0) + 1
-        (block if count <= source_max else rest).append(hit)
+    for hit in results:
+        if counts[hit.source] == source_max:
+            rest.append(hit)
+            continue
+        counts[hit.source] += 1
+        block.append(hit)
         if len(block) == _BLOCK:
-            rest += results[index:]
             break
+    rest += results[len(block) + len(rest) :]
     free = _BLOCK - len(block)  # more than 0 if only one source is left
     return block + rest[:free], rest[free:]
 
@@ -138,8 +140,10 @@ class _SourceStream(Struct):
 class MergedRanking:
     def __init__(self, fanout: Fanout, order: Order, source_max: int) -> None:
         self._fanout = fanout
-        self._streams = [_SourceStream(name) for name in fanout.sources]
+        self._streams = [*map(_SourceStream, fanout.sources)]
         self._order = order
+        # Within a page, too.
+        self.sort = sort_by_date if order == "recent" else sort_by_score
         self._source_max = source_max
         self._rounds = 0
         # The next results, and those of the round that are not divided into blocks yet.
@@ -451,8 +455,11 @@ def fill_page(
     candidates by position; those that could not be rendered are missing and skipped. At least one result is delivered,
     so that paging always advances.
     """
-    candidates, required = selection.candidates, len(selection.required)
+    candidates = selection.candidates
     shown: dict[int, RenderedResult] = {}
+    # The hits of `required`, and those that the session has seen, which come after the others.
+    delivered: list[RankedHit] = []
+    demoted: list[RankedHit] = []
     examined = len(candidates)
     for index, hit in enumerate(candidates):
         result = rendered.get(hit.position)
@@ -463,27 +470,32 @@ def fill_page(
             break
         room_bytes -= result.size
         shown[hit.position] = result
+        (delivered if index < len(selection.required) else demoted).append(hit)
     hits: list[RankedHit] = []
     for position, result in shown.items():
         if result.longer is not None and result.longer.size - result.size <= room_bytes:
             room_bytes -= result.longer.size - result.size
             shown[position] = result.longer
         hits += shown[position].hits
+    items: list[KnowledgeItem] = []
+    short_items: list[KnowledgeItem] = []
+    for hit in (*sort(delivered), *sort(demoted)) if demoted else sort(delivered):
+        items.append(shown[hit.position].item)
+        short_items.append(shown[hit.position].short_item)
     waiting = selection.required[examined:]
     end = waiting[0].position if waiting else selection.end
     is_end = not waiting and selection.is_last
-    ordered = [*sort([hit for hit in candidates[:required] if hit.position in shown])]
-    if len(candidates) > required:  # those that the session has seen come after the others
-        ordered += sort([hit for hit in candidates[required:] if hit.position in shown])
-    results = [shown[hit.position] for hit in ordered]
+    suppressed = 0
+    for hit in selection.seen:
+        suppressed += hit.position < end and hit.position not in shown
     fields: dict[str, Any] = {
         "has_more": not is_end,
         "next_offset": None if is_end else end,
-        "suppressed": sum([hit.position < end and hit.position not in shown for hit in selection.seen]),
+        "suppressed": suppressed,
         "exhausted": selection.exhausted,
         "cut": examined < len(candidates),
     }
-    response = short = replace(envelopes[0], results=tuple([result.item for result in results]), **fields)
+    response = short = replace(envelopes[0], results=tuple(items), **fields)
     if envelopes[1] is not envelopes[0]:
-        short = replace(envelopes[1], results=tuple([result.short_item for result in results]), **fields)
+        short = replace(envelopes[1], results=tuple(short_items), **fields)
     return response, short, hits

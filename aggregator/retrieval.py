@@ -7,7 +7,7 @@ from urllib.parse import unquote
 from msgspec import Meta, Struct
 from msgspec.structs import fields, replace
 
-from aggregator.filters import SearchDefaults, permitted_sources, search_defaults, session_context
+from aggregator.contract import SearchDefaults, permitted_sources, search_defaults, session_context
 from aggregator.libraries import LibraryName, enter, label, take_library
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound

@@ -5,17 +5,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from aggregator import responses
-from aggregator.facets import FacetedResponse, Facets, count_facets
-from aggregator.fanout import LONGER_PASSAGE, Breaker, Fanout, SearchQueue
-from aggregator.filters import (
+from aggregator import contract
+from aggregator.contract import (
     Dedupe,
+    FacetedSearch,
+    KnowledgeSearch,
     SearchDefaults,
     build_arguments,
     choose_sources,
@@ -24,6 +24,8 @@ from aggregator.filters import (
     set_filters,
     with_session_defaults,
 )
+from aggregator.facets import FacetedResponse, Facets, count_facets
+from aggregator.fanout import LONGER_PASSAGE, Breaker, Fanout, SearchQueue
 from aggregator.libraries import choose_libraries, split_library
 from aggregator.ranking import (
     MergedRanking,
@@ -35,8 +37,6 @@ from aggregator.ranking import (
     encode,
     fill_page,
     select_page,
-    sort_by_date,
-    sort_by_score,
 )
 from auth.context import LibraryAccess, Principal, RequestContext
 from config.errors import InvalidParams, Overloaded, SearchFailed, StorageError, Unavailable
@@ -64,7 +64,7 @@ from sources.semantic.service import configured_model
 from sources.source import RankedHit, Source
 from sources.storage.contract import Libraries, Library, QueueState
 
-_decode_item = msgspec.json.Decoder(responses.KnowledgeItem).decode
+_decode_item = msgspec.json.Decoder(contract.KnowledgeItem).decode
 # `error`: the caller's mistake, such as an unknown session, a cancelled call, or an unexpected exception.
 SearchOutcome = Literal["complete", "partial", "refused", "failed", "error"]
 # A page that a model gets without asking for a size: a handful of results that each show a passage. More results would
@@ -85,35 +85,12 @@ _PART_DIGITS = 4
 HitExtraBytes = Callable[[SearchDefaults], int]
 
 
-class KnowledgeSearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The arguments of `knowledge_search`. Numbers out of range are clamped."""
-
-    query: Annotated[str, Meta(description='Words, "phrases", prefix*, AND OR NOT, -word, tag:, after:2026-01-31.')]
-    limit: Annotated[int | None, Meta(description="Results per page, 1..100; default 8.")] = None
-    offset: Annotated[int, Meta(description="next_offset of the previous page.")] = 0
-    snippet_length: Annotated[int | None, Meta(description="Characters, 1..1000; default 300.")] = None
-    sources: Annotated[tuple[str, ...], Meta(description="Default all.")] = ()
-    libraries: Annotated[tuple[str, ...], Meta(description="Names; own is the user's. Default all.")] = ()
-    order_by: Annotated[Literal["relevance", "recent"] | None, Meta(description="Default relevance.")] = None
-    filters: Annotated[dict[str, dict[str, Any]], Meta(description="By source.")] = {}
-    session: Annotated[str | None, Meta(description="session of an earlier response.")] = None
-    dedupe: Annotated[Dedupe | None, Meta(description="For hits this session has seen; default hide.")] = None
-    deadline_ms: Annotated[int | None, Meta(description="Slower sources are skipped.")] = None
-    explain: Annotated[bool, Meta(description="Explain the ranking.")] = False
-
-
-class FacetedSearch(KnowledgeSearch, frozen=True, kw_only=True):
-    """The arguments of a search over REST."""
-
-    facets: Annotated[bool, Meta(description="Count the first results by source, month, tag and more.")] = False
-
-
 class SearchResult(Struct, frozen=True):
     """A response with every field of its results, the same as clients get it, and the defaults of the session and the
     request that applied. Clients that read every field get the first one."""
 
-    response: responses.KnowledgeResponse
-    short_response: responses.KnowledgeResponse
+    response: contract.KnowledgeResponse
+    short_response: contract.KnowledgeResponse
     defaults: SearchDefaults
 
 
@@ -193,7 +170,7 @@ class Aggregator:
         context: RequestContext,
         request: KnowledgeSearch,
         hit_extra_bytes: HitExtraBytes | None = None,
-    ) -> responses.KnowledgeResponse:
+    ) -> contract.KnowledgeResponse:
         """Searches, as `search_with_defaults` does. The response has every field of its results."""
         return (await self.search_with_defaults(context, request, hit_extra_bytes)).response
 
@@ -218,7 +195,9 @@ class Aggregator:
                 while True:
                     fanout = self._fanout(plan, library, is_strict=is_strict)
                     response, short_response, shown = await self._search(plan, fanout, library)
-                    fanout.require_answer()
+                    if not fanout.has_answer and fanout.reports:
+                        # An empty result would mean that nothing matches.
+                        raise fanout.failure()
                     if not is_strict or plan.defaults.strict or fanout.has_hits:
                         break
                     is_strict = False
@@ -240,7 +219,7 @@ class Aggregator:
         except BaseException as error:
             self.outcomes[_outcome_of(error)] += 1
             raise
-        self.outcomes["partial" if responses.failed_reports(response) else "complete"] += 1
+        self.outcomes["partial" if contract.failed_reports(response) else "complete"] += 1
         return SearchResult(response, short_response, plan.defaults)
 
     def _fanout(self, plan: SearchPlan, library: Library, *, is_strict: bool) -> Fanout:
@@ -275,7 +254,7 @@ class Aggregator:
 
     async def _search(
         self, plan: SearchPlan, fanout: Fanout, library: Library
-    ) -> tuple[responses.KnowledgeResponse, responses.KnowledgeResponse, list[RankedHit]]:
+    ) -> tuple[contract.KnowledgeResponse, contract.KnowledgeResponse, list[RankedHit]]:
         """Returns the response with every field, the one that clients get, and the hits that they show."""
         ranking: Ranking
         ranking = merged = MergedRanking(fanout, plan.order, self._settings.fixed.fanout_source_max)
@@ -284,7 +263,8 @@ class Aggregator:
             ranking = RerankedRanking(merged, self._reranker, fanout, plan.query.prose, plan.topic)
         # Results have to be merged to be counted, so how far a client can page is limited.
         examined_max = self._settings.fixed.fanout_scan_max
-        await ranking.skip_to(min(plan.offset, examined_max))
+        if plan.offset or ranking is not merged:  # a reranker reads the first hits in any case
+            await ranking.skip_to(min(plan.offset, examined_max))
         if plan.offset > examined_max and not ranking.is_finished:
             raise InvalidParams(f"offset: expected at most {examined_max}, got {plan.offset}; narrow the query instead")
         seen = NOTHING_SEEN if plan.dedupe == "off" else plan.state.seen
@@ -294,10 +274,11 @@ class Aggregator:
         if isinstance(plan.request, FacetedSearch) and plan.request.facets:
             time_zone = local_time(plan.context, self._settings).tzinfo
             facets = await count_facets(merged, fanout, library, time_zone or UTC)
-        read_as = fanout.common_reading or plan.read_as
+        # That of all sources with hits, if they read the query in the same way.
+        read_as = (next(iter(fanout.readings)) if len(fanout.readings) == 1 else None) or plan.read_as
         totals = ranking.source_totals if plan.request.explain else {}
-        reports: dict[str, responses.SourceReport] = {}
-        libraries: dict[str, dict[str, responses.SourceReport]] = {}
+        reports: dict[str, contract.SourceReport] = {}
+        libraries: dict[str, dict[str, contract.SourceReport]] = {}
         for name, report in fanout.reports.items():
             by_source, source = reports, name
             if (other := fanout.library_of(name) if fanout.others else None) is not None:
@@ -310,12 +291,12 @@ class Aggregator:
                 by_source[source] = replace(report, read_as=source_reading, total=totals.get(name, UNSET))
             else:
                 by_source[source] = report
-        semantic = responses.combined_status(fanout.semantic.values())
+        semantic = contract.combined_status(fanout.semantic.values())
         # A search that found nothing, and would also have compared meanings, says how to get a model.
         if not rendered and semantic and semantic.status == "off" and self._settings.semantic_model == "auto":
             semantic = SemanticStatus("off", reason=NO_MODEL)
         # With its numbers at their widest, to know how much room is left for the results.
-        envelope = responses.KnowledgeResponse(
+        envelope = contract.KnowledgeResponse(
             results=(),
             has_more=True,
             next_offset=OFFSET_MAX,
@@ -335,13 +316,9 @@ class Aggregator:
         )
         if facets is not None:
             envelope = FacetedResponse(**asdict(envelope), facets=facets)
-        short_envelope = envelope if plan.has_all_fields else responses.without_repetition(envelope)
+        short_envelope = envelope if plan.has_all_fields else contract.without_repetition(envelope)
         room_bytes = plan.max_bytes - len(encode(short_envelope))
-        if isinstance(ranking, RerankedRanking):
-            page_order = ranking.sort
-        else:
-            page_order = sort_by_score if plan.order == "relevance" else sort_by_date
-        return fill_page((envelope, short_envelope), selection, rendered, room_bytes, page_order)
+        return fill_page((envelope, short_envelope), selection, rendered, room_bytes, ranking.sort)
 
     def _plan(
         self,
@@ -388,9 +365,7 @@ class Aggregator:
             context=context,
             state=state,
             sources=sources,
-            arguments=build_arguments(
-                sources, permitted.keys(), request.query, request.snippet_length, request.filters
-            ),
+            arguments=build_arguments(request, sources, permitted),
             libraries=libraries,
             read_as=read_as,
             limit=limit,
@@ -406,7 +381,7 @@ class Aggregator:
 
     async def _explain(
         self, plan: SearchPlan, library: Library, ranking: Ranking, fanout: Fanout
-    ) -> responses.Explanation:
+    ) -> contract.Explanation:
         rows: int | None = None
         frequencies: dict[str, int] | None = None
         is_own = len(fanout.others) < len(fanout.sources)
@@ -423,7 +398,7 @@ class Aggregator:
         )
         if isinstance(ranking, RerankedRanking):
             by_relevance += f"; {ranking.description}"
-        return responses.Explanation(
+        return contract.Explanation(
             order_by=plan.order,
             fusion=by_relevance if plan.order == "relevance" else "one list sorted by last_modified",
             ties="last_modified, then uri",
@@ -538,10 +513,11 @@ def _result(
     )
     if access is not None:
         fields["library"] = access.name
-    full = responses.KnowledgeItem(**fields)
-    short = full if plan.has_all_fields else responses.item_without_repetition(full)
+    full = contract.KnowledgeItem(**fields)
+    short = full if plan.has_all_fields else contract.item_without_repetition(full)
     result = RenderedResult(full, short, (lead, *others[:count]), len(encode(short)) + 1)
-    if longer is None:
+    # Without more text or more passages, the longer form is the same.
+    if longer is None or (longer == (item.snippet, item.loc) and len(others) == count):
         return result
     snippet, loc = longer
     changes = {
@@ -550,7 +526,7 @@ def _result(
         "more_in_item": more - len(passages) or UNSET,
     }
     full = replace(full, loc=loc, **changes)
-    short = replace(short, loc=responses.position_in(item.uri, loc), **changes)
+    short = replace(short, loc=contract.position_in(item.uri, loc), **changes)
     return replace(result, longer=RenderedResult(full, short, (lead, *others), len(encode(short)) + 1))
 
 
@@ -560,26 +536,26 @@ def _place(item: ResultItem) -> tuple[int, int]:
     return part or 0, loc.approx_offset or 0
 
 
-def _passage(item: ResultItem) -> responses.FurtherPassage:
+def _passage(item: ResultItem) -> contract.FurtherPassage:
     """The index of a message is a shorter way to name it than its URI."""
     loc = item.loc
     if loc is not None and loc.message_index is not None:
         loc = Loc(message_index=loc.message_index, approx_offset=loc.approx_offset)
     else:
-        loc = responses.position_in(item.uri, loc)
-    return responses.FurtherPassage(
-        snippet=item.snippet or "", loc=loc, sender=item.sender, created_at=responses.to_minute(item.created_at or None)
+        loc = contract.position_in(item.uri, loc)
+    return contract.FurtherPassage(
+        snippet=item.snippet or "", loc=loc, sender=item.sender, created_at=contract.to_minute(item.created_at or None)
     )
 
 
-def _explain_hit(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> responses.HitExplanation:
+def _explain_hit(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> contract.HitExplanation:
     ranges = item.highlights if item.highlights is not UNSET else ()
     text = item.snippet or ""
     boosts = QueryBoosts(plan.query.times, plan.query.own_terms)
     moment = item.created_at or ""
     if item.sender:
         moment = boosts.time.moment(moment, text)
-    return responses.HitExplanation(
+    return contract.HitExplanation(
         position=hit.position,
         rank_in_source=hit.rank,
         bm25=hit.bm25,

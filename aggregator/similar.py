@@ -7,9 +7,9 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct
 from msgspec.structs import replace
 
+from aggregator.contract import combined_status
 from aggregator.fanout import SearchQueue
 from aggregator.libraries import LibraryName
-from aggregator.responses import combined_status
 from aggregator.retrieval import KnowledgeGet, Retriever
 from auth.context import RequestContext
 from config.numbers import clamp
@@ -117,9 +117,8 @@ class SimilarItems:
             hits.sort(key=lambda one: (-one.hit.score, one.hit.uri))
             response_page = hits[offset : offset + limit]
             has_more = len(hits) > offset + limit
-            results = await run_text_work(
-                sum(one.hit.text_chars for one in response_page), lambda: tuple([one.render() for one in response_page])
-            )
+            text_chars = sum([one.hit.payload.text_chars for one in response_page])
+            results = await run_text_work(text_chars, lambda: tuple([one.render() for one in response_page]))
             return items.SearchResponse(
                 results=results,
                 has_more=has_more,

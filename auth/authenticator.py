@@ -91,7 +91,9 @@ class RegistryAuthenticator:
         self._audit = audit
         self._browser_sessions = browser_sessions
         self._settings = settings
+        self._is_credential_required = settings.is_auth_configured
         self._registry = registry
+        self._database = registry.database
         self._failure_limit = failures
         self._verifier = verifier
         self._oauth_tokens = oauth_tokens
@@ -123,9 +125,9 @@ class RegistryAuthenticator:
         now = self._clock()
         self._forget_ended_shares(now)
         if authorization is None:
-            if self._settings.is_auth_configured:
+            if self._is_credential_required:
                 raise Unauthenticated
-            revision = self._registry.revision()
+            revision = self._database.revision()
             if self._local is None or self._local.revision != revision:
                 name = self._settings.single_user_name
                 user = await self._registry.user_by_name(name) or await self._registry.ensure_user(
@@ -136,12 +138,15 @@ class RegistryAuthenticator:
                 principal = structs.replace(local_principal(user), libraries=await self._libraries_of(_Access(user)))
                 self._local = _Grant(principal, _KNOWN_SCOPES, cached_until=0.0, revision=revision)
             return self._local.principal
-        credential = _bearer_credential(authorization, self._settings.fixed.token_max_bytes)
-        if credential is None:
+        # RFC 6750 section 2.1.
+        scheme, _, credential = authorization.partition(" ")
+        credential = credential.strip(" \t")
+        is_short = 0 < len(credential) <= self._settings.fixed.token_max_bytes
+        if not is_short or scheme.lower() != "bearer" or not credential.isascii():
             await self._failure_limit.take(address)
             raise Unauthenticated("Authorization header not accepted", presented=True)
         digest = hashlib.sha256(credential.encode()).digest()
-        revision = self._registry.revision()
+        revision = self._database.revision()
         try:
             grant: _Grant | None = self._grants[digest]
         except KeyError:
@@ -199,7 +204,7 @@ class RegistryAuthenticator:
             return principal
         # Includes the scopes: after a change of role, older connections have other scopes than newer ones.
         identity = (principal.kind, principal.credential_id, principal.user_id, principal.epoch, principal.scopes)
-        revision = self._registry.revision()
+        revision = self._database.revision()
         known = self._rechecks.get(identity)
         if known is None or known[0] != revision:
             access = await self._require_access(principal)
@@ -211,7 +216,7 @@ class RegistryAuthenticator:
 
     async def _libraries_of(self, access: _Access) -> tuple[LibraryAccess, ...]:
         """A group is a member of nothing."""
-        user_id, revision = access.user.id, self._registry.revision()
+        user_id, revision = access.user.id, self._database.revision()
         if access.user.kind == "group":
             return ()
         known = self._libraries.get(user_id)
@@ -433,15 +438,6 @@ def basic_to_bearer(authorization: str | None) -> str | None:
     except (binascii.Error, ValueError):
         return authorization
     return f"Bearer {password}" if colon else authorization
-
-
-def _bearer_credential(authorization: str, max_bytes: int) -> str | None:
-    """Returns the credential of a Bearer header (RFC 6750 section 2.1), or None if there is none."""
-    scheme, _, credential = authorization.partition(" ")
-    credential = credential.strip(" \t")
-    if scheme.lower() != "bearer" or not 0 < len(credential) <= max_bytes or not credential.isascii():
-        return None
-    return credential
 
 
 def _require_issued_after(not_before: float, claims: Claims) -> None:

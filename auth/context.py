@@ -228,6 +228,7 @@ def build_context(
         request_id=request_id,
         principal=principal,
         is_agent=is_agent,
+        received_at=datetime.now(UTC),
         read_log=read_log,
         data_root=data_root,
     )

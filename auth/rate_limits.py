@@ -67,6 +67,8 @@ class TokenBuckets:
     def __init__(self, rule: LimitRule, keys_max: int, clock: Clock = time.monotonic) -> None:
         self._rule = rule
         self._interval_s = rule.interval_s
+        # What a bucket holds, as the time in which it is filled.
+        self._burst_s = rule.burst * rule.interval_s
         self._keys_max = keys_max
         self._clock = clock
         self._full_at: OrderedDict[LimitKey, float] = OrderedDict()
@@ -75,11 +77,11 @@ class TokenBuckets:
     async def take(self, key: LimitKey, cost: float = 1) -> None:
         if not self._interval_s:
             return
-        now, burst = self._clock(), self._rule.burst
+        now, cost_s = self._clock(), cost * self._interval_s
         full_at = self._full_at.get(key, now)
         # Without max and min: every call comes through here twice.
-        full_at = (full_at if full_at > now else now) + (cost if cost < burst else burst) * self._interval_s  # noqa: FURB136
-        wait_s = full_at - now - burst * self._interval_s
+        full_at = (full_at if full_at > now else now) + (cost_s if cost_s < self._burst_s else self._burst_s)  # noqa: FURB136
+        wait_s = full_at - now - self._burst_s
         if wait_s > 1e-9:  # tolerates the rounding error of the additions above
             self.refusals += 1
             raise RateLimited(self._rule.what, wait_s)

@@ -239,10 +239,6 @@ class Registry:
         """The database, for the accounts, browser sessions and connections that are stored with the users."""
         return self._database
 
-    def revision(self) -> int:
-        """Returns a number that changes when any process changes the registry; see `ControlDatabase.revision`."""
-        return self._database.revision()
-
     # Users
 
     async def add_user(self, name: str, issuer: str = "", subject: str = "", role: Role = "writer") -> UserRecord:

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from math import log
 from statistics import fmean
 
-from sources.text.segmentation import tokenize
-from sources.text.stemming import STOPWORDS, stem
+from sources.text.segmentation import STOPWORDS, stem, tokenize
 
 _SATURATION = 1.2
 _LENGTH_SHARE = 0.75

@@ -13,7 +13,7 @@ from math import exp, log
 from msgspec import Struct
 
 from config.times import format_time_seconds
-from sources.text.stemming import STOPWORDS
+from sources.text.segmentation import STOPWORDS
 
 CONTENT_WORDS = 30_000
 TOPICS = 2_000

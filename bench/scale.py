@@ -45,8 +45,7 @@ from sources.query import parse
 from sources.storage.postgres.search.tsquery_engine import TARGETS, TSQUERY, EntrySql
 from sources.storage.postgres.statements import tenant_statement
 from sources.storage.postgres.tables import TENANT_SETTING
-from sources.storage.search.engine import SearchTarget, select_listed
-from sources.storage.search.text_search import MatchTier
+from sources.storage.search.engine import MatchTier, SearchTarget, select_listed
 from sources.storage.tables.dialect import POSTGRES
 from sources.storage.tables.sql import SqlFilter, json_array
 from tests.build_settings import build_settings

@@ -112,26 +112,12 @@ _LEVELS = (
 )
 
 
-def new_request_id() -> str:
-    """Returns an id that is unique in the logs of this process; it is not a secret."""
-    return f"{_PROCESS_ID}{next(_REQUEST_COUNTER):08x}"
-
-
-class RequestScope:
-    """Makes an id and new fields those of the current request, for the duration of a `with` block.
-
-    Not a generator with `contextmanager`, because every request pays for it.
-    """
-
-    def __init__(self, request_id: str) -> None:
-        self._fields = RequestFields(request_id)
-
-    def __enter__(self) -> RequestFields:
-        self._token = _REQUEST.set(self._fields)
-        return self._fields
-
-    def __exit__(self, *_error: object) -> None:
-        _REQUEST.reset(self._token)
+def begin_request(request_id: str = "") -> RequestFields:
+    """Makes an id, by default a new one, and empty fields those of the current request: in this task, and in those that
+    it starts. Every request has a task of its own, so nothing has to end it."""
+    fields = RequestFields(request_id or f"{_PROCESS_ID}{next(_REQUEST_COUNTER):08x}")
+    _REQUEST.set(fields)
+    return fields
 
 
 def request_fields() -> RequestFields:
@@ -196,22 +182,14 @@ class _RequestLog:
     write: Callable[[str], None] | None = None
 
     def __init__(self) -> None:
-        self._lines: list[str] = []
-
-    def add(self, line: str) -> None:
-        if not self._lines:
-            try:
-                asyncio.get_running_loop().call_soon(self.flush)
-            except RuntimeError:  # no event loop
-                self._lines.append(line)
-                self.flush()
-                return
-        self._lines.append(line)
+        self.lines: list[str] = []
+        # The last second, and its text: formatting a date costs more than the rest of a line.
+        self.second, self.second_text = 0, ""
 
     def flush(self) -> None:
-        if self._lines and self.write is not None:
-            self.write("\n".join(self._lines))
-        self._lines.clear()
+        if self.lines and self.write is not None:
+            self.write("\n".join(self.lines))
+        self.lines.clear()
 
 
 _request_log = _RequestLog()
@@ -242,11 +220,14 @@ def log_request(message: str, fields: RequestFields, milliseconds: float) -> Non
     if _request_log.write is None:
         logger.bind(**structs.asdict(fields), ms=ms).info("{}", message)
         return
-    # What `format_time` does. Formatting a date costs more than the rest of a line, too.
-    now = time.time()
+    # What `format_time` does.
+    now, log = time.time(), _request_log
     second = int(now)
+    if second != log.second:
+        text = datetime.fromtimestamp(second, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
+        log.second, log.second_text = second, text
     line = _RequestLine(
-        f"{_second_text(second)}.{int((now - second) * 1000):03d}Z",
+        f"{log.second_text}.{int((now - second) * 1000):03d}Z",
         "info",
         _mask_name(message),
         fields.request_id,
@@ -259,19 +240,20 @@ def log_request(message: str, fields: RequestFields, milliseconds: float) -> Non
         fields.outcome,
         fields.trace_id,
     )
+    is_first = not log.lines
     try:
-        _request_log.add(_encode(line))
+        log.lines.append(msgspec.json.encode(line).decode())
     except UnicodeEncodeError:
-        _request_log.add(_encode({name: _encodable(value) for name, value in structs.asdict(line).items()}))
+        log.lines.append(_encode({name: _encodable(value) for name, value in structs.asdict(line).items()}))
+    if is_first:
+        try:
+            asyncio.get_running_loop().call_soon(log.flush)
+        except RuntimeError:  # no event loop
+            log.flush()
 
 
 # The same callers and paths come again and again, and masking costs more than the rest of a line.
 _mask_name = lru_cache(maxsize=1024)(mask_credentials)
-
-
-@lru_cache(maxsize=1)
-def _second_text(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
 
 
 def _format_json(record: "Record", exception: str) -> str:

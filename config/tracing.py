@@ -51,7 +51,8 @@ class _Tracing:
 
 
 _tracing = _Tracing()
-_NO_SPAN = Span()
+# What `span` returns without a tracer.
+NO_SPAN = Span()
 _NO_ATTRIBUTES: Attributes = {}
 
 
@@ -68,7 +69,7 @@ def span(
 ) -> Span:
     """Returns a span below the current one, or below the caller's if `parent` has a valid `traceparent`."""
     if _tracing.tracer is None:
-        return _NO_SPAN
+        return NO_SPAN
     return _tracing.tracer.start(name, kind, attributes, parent)
 
 

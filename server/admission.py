@@ -1,7 +1,8 @@
 """Admission: decides whether a request is served, and for whom. HTTP, WebSocket, REST and HTML pages all use it.
 
 The checks run in this order: origin, profile of the address, credential, scope, profile of the credential, rate limit,
-request options. The credential alone decides whose data a request can reach.
+request options. The credential alone decides whose data a request can reach. On the socket of the data directory
+the origin is not checked: no browser can be made to connect to it.
 """
 
 from collections import Counter
@@ -17,7 +18,7 @@ from auth.context import READ, Principal, RequestContext, SessionId, build_conte
 from auth.rate_limits import RateLimits
 from auth.tickets import RejectedCredentials, Tickets, ticket_rejected
 from config.errors import FlorilegiumError, Forbidden, InvalidRequest, RateLimited, Unauthenticated, Unavailable
-from config.logging import current_request_id, request_fields
+from config.logging import RequestFields, request_fields
 from config.paths import DataRoot, UserId
 from config.settings import Settings
 from server.local_socket import USER_HEADER
@@ -78,23 +79,24 @@ class IncomingRequest(Struct, frozen=True):
     address: str
     query: bytes
     connection: ClientConnection | None
-    subprotocols: tuple[str, ...] = ()
+    # Whether the request came through the socket of the data directory. Nothing that a client sends decides it.
+    is_operator: bool
+    subprotocols: tuple[str, ...]
+    # The log line of the request.
+    log: RequestFields
 
     @classmethod
     def from_scope(cls, scope: Mapping[str, Any]) -> "IncomingRequest":
-        client = scope.get("client")
-        subprotocols = tuple(scope["subprotocols"]) if "subprotocols" in scope else ()
-        headers, address = Headers(scope["headers"]), client[0] if client else ""
-        return cls(headers, address, scope["query_string"], connection_of(scope), subprotocols)
-
-    @property
-    def authorization(self) -> str | None:
-        return self.headers.authorization()
-
-    @property
-    def is_operator(self) -> bool:
-        """Whether the request came through the socket of the data directory. Nothing that a client sends decides it."""
-        return self.connection is not None and self.connection.is_operator
+        client, connection = scope.get("client"), connection_of(scope)
+        return cls(
+            Headers(scope["headers"]),
+            client[0] if client else "",
+            scope["query_string"],
+            connection,
+            connection is not None and connection.is_operator,
+            tuple(scope["subprotocols"]) if "subprotocols" in scope else (),
+            request_fields(),
+        )
 
     @property
     def connection_authorization(self) -> str | None:
@@ -104,7 +106,7 @@ class IncomingRequest(Struct, frozen=True):
         names = [name.lower() for name in self.subprotocols]
         position = names.index(BEARER_SUBPROTOCOL) + 1 if BEARER_SUBPROTOCOL in names else len(self.subprotocols)
         token = self.subprotocols[position] if position < len(self.subprotocols) else None
-        authorization = basic_to_bearer(self.authorization)
+        authorization = basic_to_bearer(self.headers.authorization())
         if token is None:
             return authorization
         bearer = f"Bearer {token}"
@@ -172,11 +174,6 @@ class Admission:
     def check_origin(self, headers: Headers) -> None:
         self._origins.check(headers)
 
-    def _check_origin(self, request: IncomingRequest) -> None:
-        # No browser can be made to connect to the socket of the data directory.
-        if not request.is_operator:
-            self._origins.check(request.headers)
-
     def check_probe(self, headers: Headers) -> None:
         self._origins.check_probe(headers)
 
@@ -198,19 +195,22 @@ class Admission:
 
         The profile is checked before the credential: for a mistyped address that error is more useful.
         """
-        self._check_origin(request)
+        if not request.is_operator:
+            self._origins.check(request.headers)
         if profile is not None:
             self._profiles.get(profile)
-        principal = await self.authenticate(request, request.authorization)
-        _require_any_scope(principal)
-        await self.charge(principal)
+        principal = await self.authenticate(request, request.headers.authorization())
+        if not principal.scopes:
+            raise Forbidden(READ)
+        await self._limits.charge(principal)
         return self._admitted(request, principal, profile)
 
     async def admit_operation(
         self, request: IncomingRequest, authorization: str | None, operation: "Operation"
     ) -> AdmittedRequest:
         """Admits a request for a REST operation or a page."""
-        self._check_origin(request)
+        if not request.is_operator:
+            self._origins.check(request.headers)
         return await self._admit_principal(request, await self.authenticate(request, authorization), operation)
 
     async def admit_browser(
@@ -225,7 +225,7 @@ class Admission:
     async def _admit_principal(
         self, request: IncomingRequest, principal: Principal, operation: "Operation"
     ) -> AdmittedRequest:
-        request_fields().tool = operation.id
+        request.log.tool = operation.id
         if not any(map(principal.has_scope, operation.other_scopes)):
             principal.require_scope(operation.scope)
         if not any(self._profiles.permits(principal, tool) for tool in operation.tools):
@@ -242,7 +242,8 @@ class Admission:
         Clients that cannot set headers send a ticket in the query string, or the token as a subprotocol or as a Basic
         password.
         """
-        self._check_origin(request)
+        if not request.is_operator:
+            self._origins.check(request.headers)
         if profile is not None:
             self._profiles.get(profile)
         if tickets := query_values(request.query, "ticket"):
@@ -259,7 +260,8 @@ class Admission:
             _identify(request, principal)
         else:
             principal = await self.authenticate(request, request.connection_authorization)
-        _require_any_scope(principal)
+        if not principal.scopes:
+            raise Forbidden(READ)
         return self._admitted(request, principal, profile)
 
     async def readmit(self, principal: Principal) -> Principal:
@@ -317,17 +319,11 @@ class Admission:
 
     def _admitted(self, request: IncomingRequest, principal: Principal, profile: str | None) -> AdmittedRequest:
         config = request_config(request.headers, request.query, _CONFIG_MAX_BYTES)
-        return AdmittedRequest(request.headers, principal, current_request_id(), profile, config, request.connection)
-
-
-def _require_any_scope(principal: Principal) -> None:
-    if not principal.scopes:
-        raise Forbidden(READ)
+        return AdmittedRequest(request.headers, principal, request.log.request_id, profile, config, request.connection)
 
 
 def _identify(request: IncomingRequest, principal: Principal) -> None:
     """Adds the caller to the log line of the request, and assigns the connection to the user."""
-    fields = request_fields()
-    fields.user, fields.client = principal.user_name, principal.client_id
+    request.log.user, request.log.client = principal.user_name, principal.client_id
     if request.connection is not None:
         request.connection.assign(principal.user_id)

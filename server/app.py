@@ -1,5 +1,8 @@
-"""The ASGI application: all HTTP routes in one table. The runtime must be open before; see `server.lifespan`."""
+"""The ASGI application: all HTTP routes in one table, and what is done for every request. The runtime must be open
+before; see `server.lifespan`."""
 
+import re
+import time
 from itertools import chain
 
 from starlette.applications import Starlette
@@ -8,27 +11,30 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
-from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
+from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, Send
 
-from config.errors import FlorilegiumError, NotFound
-from config.logging import current_request_id
+from config.errors import FlorilegiumError, NotFound, Unavailable
+from config.logging import RequestFields, begin_request, current_request_id, log_request
 from config.settings import Settings
+from config.tracing import NO_SPAN, Span, is_tracing, span
 from server.compat.tldw.endpoints import tldw_routes
 from server.console.language import use_preferences
 from server.console.routes import console_routes, library_page_routes
+from server.error_responses import json_error
 from server.http_services import build_http_services
 from server.metrics import Metrics
-from server.middleware import RequestLogMiddleware, json_error
 from server.oauth.code_request import PublicEndpoint, PublicPaths
 from server.oauth.endpoints import oauth_routes
+from server.protocol.messages import log_failure
 from server.registry_entry import ICON_PATH
 from server.rest.errors import MethodNotAllowed
 from server.rest.handler import html_error
 from server.rest.routes import rest_routes
 from server.runtime import Runtime
 from server.service_endpoints import ServiceEndpoints
-from server.transports.headers import MCP_PATH
-from server.transports.http import HttpTransport
+from server.transports.client_connections import connection_of
+from server.transports.headers import MCP_PATH, SECURITY_HEADERS
+from server.transports.http import IS_REPEATED, HttpTransport
 from server.transports.sse import SseTransport, is_sse_path
 from server.transports.websocket import WebSocketTransport
 from sources.installed import COMPATIBILITY, load_points
@@ -87,6 +93,100 @@ def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
         )
         app = PublicPaths(app, with_cors)
     return RequestLogMiddleware(app, metrics, runtime.settings.log_requests)
+
+
+_VALID_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
+_REQUEST_ID = b"x-request-id"
+_TRACE_HEADERS = frozenset((b"traceparent", b"tracestate"))
+# Links that create an account or set a password contain a secret.
+_SECRET_PATH = re.compile(r"(/(?:setup|invitation|reset)/).+", re.DOTALL)
+_REFUSALS = frozenset((401, 403, 413, 429))
+# The second answers a WebSocket upgrade that is refused.
+_RESPONSE_STARTS = frozenset(("http.response.start", "websocket.http.response.start"))
+
+
+class RequestLogMiddleware:
+    """Request ids, security headers, one log line and one count for every HTTP request and WebSocket.
+
+    The log line contains method, path and status, and the fields of the request: who made it, the tool, the outcome and
+    the duration. It contains no query string, header, body or secret of a link. With tracing, every HTTP request is a
+    span with the same fields. A valid request id from the caller is used, so that its logs and ours can be correlated.
+
+    Releases the memory of a request's body when it is answered. Adds `Retry-After` to a 503 that does not have it. Adds
+    `Connection: close` to a refusal, so that a client without access cannot send one request after the other. If the
+    body is still arriving, the protocol closes the connection later; see `bounded_http`.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, log_requests: bool) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._log_requests = log_requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        started_at, status, is_http = time.perf_counter(), 0, scope["type"] == "http"
+        given_id = dict(scope["headers"]).get(_REQUEST_ID)
+        fields = begin_request(given_id.decode() if given_id is not None and _VALID_ID.match(given_id) else "")
+        own_headers = ((_REQUEST_ID, fields.request_id.encode()), *SECURITY_HEADERS)
+        connection = connection_of(scope) if is_http else None
+        method, path = scope["method"] if is_http else "WS", scope["path"]
+        if path != MCP_PATH:
+            path = _SECRET_PATH.sub(r"\1…", path)
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] in _RESPONSE_STARTS:
+                status = message["status"]
+                message["headers"] = headers = [*message["headers"], *own_headers]
+                is_refusal = status in _REFUSALS or (connection is not None and connection.is_over_limit)
+                # Forms that are shown again with an error, and responses of an upstream, come without it.
+                if status == Unavailable.status and not any(name.lower() == b"retry-after" for name, _ in headers):
+                    headers.append((b"retry-after", b"1"))
+                if is_refusal and connection is not None and connection.has_whole_request:
+                    headers.append((b"connection", b"close"))
+            await send(message)
+
+        # A WebSocket has no span of its own, because it can be open for days. Its calls have.
+        with _start_span(scope, path, fields) if is_http and is_tracing() else NO_SPAN as request_span:
+            try:
+                await self._app(scope, receive, send_with_headers)
+            except Exception as error:
+                # The application has sent the error response; here the exception is logged without its message.
+                log_failure(f"{method} {path}", error)
+            finally:
+                if connection is not None:
+                    connection.release_request()
+                if is_http:
+                    self._metrics.responses[status] += 1
+                if self._log_requests and IS_REPEATED not in scope:
+                    fields.outcome = fields.outcome or ("ok" if status < 400 else "error")
+                    result = status or ("-" if is_http else "closed")
+                    log_request(f"{method} {path} {result}", fields, (time.perf_counter() - started_at) * 1000)
+            if request_span is not NO_SPAN:
+                known: dict[str, str | int] = {
+                    "http.response.status_code": status,
+                    "florilegium.outcome": fields.outcome,
+                    "enduser.id": fields.user,
+                    "florilegium.client": fields.client,
+                }
+                route = path if path.startswith(MCP_PATH) else fields.tool
+                request_span.update(known, name=f"{method} {route}".rstrip(), is_failed=status >= 500)
+
+
+def _start_span(scope: Scope, path: str, fields: RequestFields) -> Span:
+    attributes = {
+        "http.request.method": scope["method"],
+        "url.path": path,
+        "florilegium.request_id": fields.request_id,
+    }
+    # The headers of W3C Trace Context, by which a caller makes a request part of its own trace.
+    headers = scope["headers"]
+    parent = {name.decode(): value.decode("latin-1") for name, value in headers if name in _TRACE_HEADERS}
+    request_span = span(scope["method"], attributes, kind="server", parent=parent)
+    fields.trace_id = request_span.trace_id
+    return request_span
 
 
 class ErrorHandlers:

@@ -21,9 +21,9 @@ from config.event_counts import POSTGRES_EVENTS, SESSION_SERVER_EVENTS
 from config.settings import Settings
 from server.admission import AuthFailure
 from server.import_board import ENDED_STATES
-from server.loop_watchdog import LOOP_DELAYS
 from server.metrics import BUCKETS_S, Metrics
 from server.runtime import Runtime
+from server.serving import LOOP_DELAYS
 from server.version import VERSION
 from server.worker_state import MetricFamily
 from sources.storage.contract import QueueState

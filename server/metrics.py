@@ -107,9 +107,6 @@ class Metrics:
         durations.seconds += seconds
         durations.counts[bisect_left(BUCKETS_S, seconds)] += 1
 
-    def record_response(self, status: int) -> None:
-        self.responses[status] += 1
-
     def update_hours(self, now: float) -> None:
         """Adds what happened since the last update to the current hour. Calls only count totals, so that they cost
         nothing more; what happened since the last update of an hour counts in the next."""

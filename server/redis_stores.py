@@ -19,7 +19,7 @@ from config.settings import Settings
 from server import stores
 from server.compat.agentchatbus.agents import REPLY_TOKEN_LIMITS, ReplyToken, ReplyTokenLimits, too_many_reply_tokens
 from server.import_board import LEASE_S, PostedImport
-from server.protocol.call import Call
+from server.protocol.dispatcher import RECENT_CALLS_MAX, RecentCall
 from sessions.redis import RedisSessionStates, RedisSessionStore
 
 # -- reply tokens ------------------------------------------------------------------------------------------------------
@@ -89,20 +89,18 @@ redis.call('LTRIM', KEYS[1], 0, ARGV[2] - 1)
 redis.call('EXPIRE', KEYS[1], ARGV[3])
 """)
 _KEEP_S = 86_400
-_CALL_DECODER = msgspec.msgpack.Decoder(stores.RecentCall)
+_CALL_DECODER = msgspec.msgpack.Decoder(RecentCall)
 
 
 class RedisRecentCalls:
     def __init__(self, connection: redis.RedisConnection) -> None:
         self._connection = connection
 
-    def record(self, call: Call, method: str, tool: str, outcome: str, seconds: float) -> None:
-        record = stores.recent_call(call, method, tool, outcome, seconds)
-        if record is not None:
-            content = msgspec.msgpack.encode(record)
-            self._connection.post(_RECORD, [self._key(call.context.user_id)], content, stores.RECENT_CALLS_MAX, _KEEP_S)
+    def record(self, user_id: UserId, call: RecentCall) -> None:
+        content = msgspec.msgpack.encode(call)
+        self._connection.post(_RECORD, [self._key(user_id)], content, RECENT_CALLS_MAX, _KEEP_S)
 
-    async def list(self, user_id: UserId, limit: int) -> Sequence[stores.RecentCall]:
+    async def list(self, user_id: UserId, limit: int) -> Sequence[RecentCall]:
         rows = await self._connection.call("LRANGE", self._key(user_id), 0, limit - 1)
         return [_CALL_DECODER.decode(row) for row in rows]
 

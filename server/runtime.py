@@ -17,10 +17,10 @@ from server.admission import Admission, CallLimits
 from server.compat.agentchatbus.service import MessageBus
 from server.following.service import FollowService
 from server.import_jobs import UPLOADS_FOLDER, ImportJobs
-from server.protocol.dispatcher import Dispatcher
+from server.protocol.dispatcher import Dispatcher, RecentCalls
 from server.protocol.legacy_sessions import LegacySessions
 from server.services import Services
-from server.stores import RecentCalls, StateStores
+from server.stores import StateStores
 from server.transports.client_connections import OpenStreams
 
 T = TypeVar("T")

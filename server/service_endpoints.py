@@ -85,7 +85,7 @@ class ServiceEndpoints:
         is_bearer = bool(expected) and scheme.lower() == "bearer"
         if not is_bearer or not hmac.compare_digest(token.strip().encode(), expected.encode()):
             incoming = IncomingRequest.from_scope(request.scope)
-            principal = await self._runtime.admission.authenticate(incoming, incoming.authorization)
+            principal = await self._runtime.admission.authenticate(incoming, incoming.headers.authorization())
             principal.require_scope(ADMIN)
         from server.metric_families import CONTENT_TYPE_LATEST  # noqa: PLC0415 - see there
 

@@ -44,8 +44,10 @@ class CharactersSource(KindSource):
     async def search(self, context: RequestContext, library: Library, args: CharactersSearch) -> SourceHits:
         """Searches by tags if the query can be a list of tags and a character has all of them; else by words."""
         # A query may mean tags: the items of a list, or the comma-separated parts of a text.
-        parts = args.query if isinstance(args.query, list) else args.query.split(",")
-        tags = tuple(part.strip() for part in parts if part.strip())
+        tags: tuple[str, ...] = ()
+        if isinstance(args.query, list) or "," in args.query:
+            parts = args.query if isinstance(args.query, list) else args.query.split(",")
+            tags = tuple(part.strip() for part in parts if part.strip())
         if tags and (isinstance(args.query, list) or len(tags) > 1):
             query = self._build_query(context, args, "", tags, f"tags: {', '.join(tags)}")
             # The first page decides, so that all pages of a query are read the same way.

@@ -10,7 +10,7 @@ from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
 from sources import source
 from sources.items import Anchor, GetResponse, Loc, Mode, PageInfo, ResultItem, request_defaults
-from sources.library_source import LibrarySource, ToolText
+from sources.library_source import TITLE_MARK, LibrarySource, ToolText
 from sources.reading.cursors import START, Position, read_cursor
 from sources.reading.documents import AnchorPosition, build_response, content_budget, item_meta, read_snippet
 from sources.reading.retrieval import (
@@ -126,7 +126,7 @@ class ChatsSource(LibrarySource):
             message = Highlighter(()).snippet(hit.text, room).text if room > 0 else ""
             snippet = structs.replace(before, text=f"{before.text}{_MESSAGE_MARK}{message}" if message else before.text)
             return snippet, Loc(conversation_id=str(hit.id), message_id=hit.message_id, message_index=hit.message_index)
-        text = hit.text if is_message else f"{hit.title}: {hit.text}" if hit.text else hit.title
+        text = hit.text if is_message else f"{hit.title}{TITLE_MARK}{hit.text}" if hit.text else hit.title
         # The passage of a hit is a range of the message, so it does not apply to a text that begins with the title.
         snippet = highlighter.snippet(text, query.snippet_chars, hit.passage if is_message else None)
         is_cut = is_message and len(hit.text) > query.snippet_chars

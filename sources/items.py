@@ -7,8 +7,9 @@ of the same hit says.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, tzinfo
+from itertools import chain
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -30,8 +31,7 @@ TAGS_MAX = 32
 SNIPPET_MAX_CHARS = 1000
 CHARS_PER_TOKEN_MIN = 1.0
 CHARS_PER_TOKEN_MAX = 8.0
-_is_own_path = re.compile("[0-9A-Za-z/-]+").fullmatch
-_SECONDS_CHARS, _MILLISECONDS_CHARS = len("2026-01-10T09:15:33"), len("2026-01-10T09:15:33.123Z")
+_is_safe = re.compile("[0-9A-Za-z-]*").fullmatch
 
 
 class Loc(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -129,17 +129,19 @@ class RetrievalOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def uri_of(source: str, *segments: str | int) -> str:
     """The URI of an item, `notes://{id}`, or of a part of it, `chats://{id}/{message}`."""
-    path = "/".join(map(str, segments))
-    # Ids of our own contain only characters that are safe in a URI.
-    if not _is_own_path(path) or path.count("/") >= len(segments):
-        path = "/".join([quote(str(segment), safe="") for segment in segments])
-    return f"{source}://{path}"
+    return f"{source}://{'/'.join([quote(str(segment), safe='') for segment in segments])}"
+
+
+def uris_of(source: str, ids: Sequence[tuple[str | int, str | None]]) -> list[str]:
+    """The URIs of several items, or of the parts of them that have an id."""
+    # Ids of our own contain only characters that are safe in a URI, and one look at all of them is enough to see that.
+    if _is_safe("".join(map(str, chain.from_iterable(ids)))):
+        return [f"{source}://{item}" if part is None else f"{source}://{item}/{part}" for item, part in ids]
+    return [uri_of(source, item) if part is None else uri_of(source, item, part) for item, part in ids]
 
 
 def short_time(timestamp: str) -> str:
     """A time without the fraction of its second, which no caller needs and every caller pays for."""
-    if len(timestamp) == _MILLISECONDS_CHARS and timestamp[_SECONDS_CHARS] == "." and timestamp[-1] == "Z":
-        return f"{timestamp[:_SECONDS_CHARS]}Z"  # as we store it
     whole, dot, _ = timestamp.partition(".")
     return f"{whole}Z" if dot and timestamp.endswith("Z") else timestamp
 

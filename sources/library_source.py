@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Protocol
 
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
@@ -24,8 +25,11 @@ from sources.text.token_estimates import TokenScale
 
 # Between a short field that matches and the beginning of a longer one in a snippet.
 _FIELD_MARK = " · "
+# After the title of a conversation in a snippet that begins with it.
+TITLE_MARK = ": "
 # Its text, and the place in the item that it comes from.
-LongerSnippet = tuple[str | None, items.Loc]
+LongerSnippet = tuple[str | None, items.Loc | None]
+_ids_of = attrgetter("id", "part_id")
 
 
 class ToolText(Struct, frozen=True):
@@ -109,7 +113,8 @@ class LibrarySource(ABC):
     async def call_tool(self, context: RequestContext, library: Library, name: str, args: Any) -> Any:
         if name == f"{self.name}_search":
             page = await self.search(context, library, args)
-            return await run_text_work(page.text_chars, self._render_page, page)
+            chars = sum([hit.payload.text_chars for hit in page.hits])
+            return await run_text_work(chars, self._render_page, page)
         item_id = source.whole_item_id(self.name, self.id_argument, getattr(args, self.id_argument), args.uri)
         return await self.get(context, library, item_id, args)
 
@@ -130,13 +135,12 @@ class LibrarySource(ABC):
         if page.query is not None:
             # The query was corrected or relaxed: snippets highlight the words that were found, not those typed.
             query = structs.replace(query, terms=page.query.terms, read_as=page.query.read_as)
-        name = self.name
+        name, matches = self.name, page.matches
+        uris = items.uris_of(name, [*map(_ids_of, matches)])
         hits = [
             source.RankedHit(
                 source=name,
-                uri=items.uri_of(name, match.id)
-                if match.part_id is None
-                else items.uri_of(name, match.id, match.part_id),
+                uri=uri,
                 id=match.id,
                 rank=rank,
                 score=match.score,
@@ -148,14 +152,13 @@ class LibrarySource(ABC):
                 cosine=match.cosine,
                 boosts=match.boosts,
                 payload=match,
-                text_chars=match.text_chars,
             )
-            for rank, match in enumerate(page.matches, query.offset)
+            for rank, (match, uri) in enumerate(zip(matches, uris, strict=True), query.offset)
         ]
         return source.SourceHits(
             hits=tuple(hits),
             has_more=page.has_more,
-            next_offset=query.offset + len(page.matches) if page.has_more else None,
+            next_offset=query.offset + len(matches) if page.has_more else None,
             total_estimated=page.total,
             read_as=query.read_as,
             query=query,
@@ -163,15 +166,21 @@ class LibrarySource(ABC):
             floor=page.floor,
         )
 
-    def longer_snippet(self, hit: source.RankedHit, query: SourceQuery, topic: Sequence[Term]) -> LongerSnippet:
-        """The snippet of a hit that was rendered a moment ago, in the length that the query says now."""
-        match: RankedMatch = hit.payload
-        snippet, loc = self.snippet_and_loc(match.hit(), query, _highlighter(query.terms, tuple(topic)))
+    def longer_snippet(
+        self, hit: source.RankedHit, query: SourceQuery, topic: Sequence[Term], shown: items.ResultItem, chars: int
+    ) -> LongerSnippet:
+        """The snippet of a hit that was rendered a moment ago, as `shown`, with up to `chars` characters."""
+        stored: Hit = hit.payload.hit()
+        # A snippet that shows the whole text, after a title at most, is not longer with more room.
+        whole_chars = len(stored.title) + len(TITLE_MARK) + len(stored.text)
+        if whole_chars <= query.snippet_chars and not stored.context and not stored.fields:
+            return shown.snippet, shown.loc
+        query = structs.replace(query, snippet_chars=chars)
+        snippet, loc = self.snippet_and_loc(stored, query, _highlighter(query.terms, tuple(topic)))
         return snippet.text or None, loc
 
     def render_hit(self, hit: source.RankedHit, query: SourceQuery, topic: Sequence[Term]) -> items.ResultItem:
-        match: RankedMatch = hit.payload
-        stored = match.hit()
+        stored: Hit = hit.payload.hit()
         snippet, loc = self.snippet_and_loc(stored, query, _highlighter(query.terms, tuple(topic)))
         return items.ResultItem(
             id=stored.id,
@@ -243,8 +252,9 @@ class KindSource(LibrarySource):
         snippet = highlighter.snippet(hit.text, query.snippet_chars, hit.passage)
         loc = items.Loc(field=hit.field, approx_offset=first_match_offset(snippet))
         room = query.snippet_chars - len(snippet.text) - len(_FIELD_MARK)
-        longer = next((text for text in hit.fields.values() if len(text) > len(hit.text)), "")
-        if room > len(snippet.text) and longer:
+        if room <= len(snippet.text) or not hit.fields:
+            return snippet, loc
+        if longer := next((text for text in hit.fields.values() if len(text) > len(hit.text)), ""):
             beginning = Highlighter(()).snippet(longer, room).text
             snippet = structs.replace(
                 snippet, text=f"{snippet.text}{_FIELD_MARK}{beginning}" if beginning else snippet.text
@@ -289,23 +299,19 @@ class KindSource(LibrarySource):
         return source.entry_page(self.name, page, partial(title_of, self.kind))
 
 
-class _ContentKey:
+class _ContentKey(Struct, frozen=True, eq=False, gc=False):
     """Equal for matches with the same content: two items of equal length with the same matching passage are taken for
     copies. The passages are compared only if the lengths are equal, because some have to be found first."""
 
-    __slots__ = ("_item_chars", "_match")
-
-    def __init__(self, match: RankedMatch) -> None:
-        self._match = match
-        self._item_chars = match.item_chars
+    match: RankedMatch
 
     def __hash__(self) -> int:
-        return self._item_chars
+        return self.match.item_chars
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _ContentKey) or self._item_chars != other._item_chars:
+        if not isinstance(other, _ContentKey) or self.match.item_chars != other.match.item_chars:
             return False
-        return self._match.shows_same_text(other._match)
+        return self.match.shows_same_text(other.match)
 
 
 def scan_hits(hits: Iterable[tuple[source.RankedHit, SourceQuery]], topic: Sequence[Term]) -> None:

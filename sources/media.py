@@ -136,7 +136,11 @@ class MediaSource(LibrarySource):
         return msgspec.json.encode({"types": types, "suggested": _SUGGESTED_TYPES}).decode()
 
     async def search(self, context: RequestContext, library: Library, args: MediaSearch) -> source.SourceHits:
-        now = local_time(context, self._settings)
+        date_from = date_to = None
+        if args.date_from is not None or args.date_to is not None:
+            now = local_time(context, self._settings)
+            date_from = arguments.parse_time_bound("date_from", args.date_from, now)
+            date_to = arguments.parse_time_bound("date_to", args.date_to, now, is_end=True)
         query = arguments.build_query(
             self.name,
             args,
@@ -145,8 +149,8 @@ class MediaSource(LibrarySource):
             supported_filters=("type",),
             order=args.order_by,
             media_types=args.media_types,
-            date_from=arguments.parse_time_bound("date_from", args.date_from, now),
-            date_to=arguments.parse_time_bound("date_to", args.date_to, now, is_end=True),
+            date_from=date_from,
+            date_to=date_to,
         )
         return await self.find_hits(library.collection(self.name), query)
 

@@ -131,9 +131,10 @@ class RankedHit(Struct, frozen=True, kw_only=True, gc=False):
     `cosine` are the parts of the score by words and by meaning, if meanings were compared, and `boosts` the factors of
     a message by which its score was changed after that. Hits with equal `content_key` have the same content under
     different URIs. `payload` holds whatever the source needs to render the hit, and `text_chars` is the length of the
-    text in it: long ones are rendered outside the event loop. The fields below are set by the aggregator: the position
-    in the merged ranking, the versions of the items with the same content by their URIs, the other hits of the same
-    item, best first, and for a hit of another library which of the searches found it.
+    text in it: long ones are rendered outside the event loop. In the payload of a library source, a `RankedMatch`, that
+    is computed when it is needed. The fields below are set by the aggregator: the position in the merged ranking, the
+    versions of the items with the same content by their URIs, the other hits of the same item, best first, and for a
+    hit of another library which of the searches found it.
     """
 
     source: str
@@ -180,10 +181,6 @@ class SourceHits(Struct, frozen=True, kw_only=True):
     query: Any = None
     semantic: SemanticStatus | None = None
     floor: float | None = None
-
-    @property
-    def text_chars(self) -> int:
-        return sum(hit.text_chars for hit in self.hits)
 
 
 class Source(Protocol):

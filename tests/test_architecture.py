@@ -78,7 +78,7 @@ def test_only_outermost_handlers_catch_any_exception() -> None:
         "server/transports/http.py",  # one HTTP request
         "server/transports/sse.py",  # one HTTP request
         "server/compat/tldw/endpoints.py",  # one message of a batch, which is answered separately
-        "server/middleware.py",  # errors outside the routes
+        "server/app.py",  # errors outside the routes
         "sources/semantic/named_models.py",  # libraries that raise bare exceptions for damaged weights
         "server/following/service.py",  # one run of a followed source
         "server/protocol/connection.py",  # one request of a WebSocket, HTTP+SSE or stdio connection

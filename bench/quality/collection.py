@@ -9,8 +9,7 @@ from typing import Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
-from sources.text.segmentation import tokenize
-from sources.text.stemming import STOPWORDS, stem
+from sources.text.segmentation import STOPWORDS, stem, tokenize
 
 FOLDER = Path(__file__).parent
 QUERY_FILES = ("queries.toml", "meaning.toml", "dates.toml")

@@ -23,6 +23,7 @@ _REJECTED = {
     "42501": "the PostgreSQL user of storage_url lacks a privilege; it must be able to create schemas in the database",
     "25006": "the PostgreSQL server is read-only; storage_url must name the primary server",
     "53200": "PostgreSQL has no memory left for this; with many users, max_locks_per_transaction must be higher",
+    _CHARACTER_NOT_IN_REPERTOIRE: "PostgreSQL cannot store text with NUL characters",
     "53400": "the call exceeds a limit of the PostgreSQL server, such as temp_file_limit",
 }
 

@@ -6,9 +6,8 @@ from functools import partial
 
 from msgspec import UNSET, Struct, structs
 
+from aggregator.contract import KnowledgeItem, KnowledgeResponse, KnowledgeSearch
 from aggregator.libraries import own_only
-from aggregator.responses import KnowledgeItem, KnowledgeResponse
-from aggregator.search import KnowledgeSearch
 from auth.context import RequestContext
 from config.errors import NotFound, SearchFailed
 from server.compat.agentkit.chat.passages import EXTRACTIVE, is_same_text, read_passage

@@ -17,7 +17,7 @@ from sources.installed import ITEM_KINDS
 if TYPE_CHECKING:
     from msgspec import UnsetType
 
-    from aggregator.responses import KnowledgeResponse
+    from aggregator.contract import KnowledgeResponse
     from sources.items import GetResponse, Mode, ResultItem, SearchResponse
     from sources.records import SemanticStatus
 
@@ -56,8 +56,7 @@ def search(
     QUERY can contain words, "phrases", prefix*, AND OR NOT, -word, tag:, sender:, after:2026-01-31. Put -- before a
     query that starts with a hyphen: `search -- -word`.
     """
-    from aggregator.responses import without_repetition  # noqa: PLC0415 - not for `--help`
-    from aggregator.search import KnowledgeSearch  # noqa: PLC0415 - not for `--help`
+    from aggregator.contract import KnowledgeSearch, without_repetition  # noqa: PLC0415 - not for `--help`
     from server.operations.knowledge import search_knowledge  # noqa: PLC0415 - not for `--help`
 
     loaded = overrides.load()
@@ -80,7 +79,7 @@ def search(
 
 
 def print_hits(items: "Sequence[ResultItem]", query: str, offset: int, settings: Settings) -> None:
-    from aggregator.responses import KnowledgeItem  # noqa: PLC0415 - not for `--help`
+    from aggregator.contract import KnowledgeItem  # noqa: PLC0415 - not for `--help`
     from sources.search.arguments import read_query  # noqa: PLC0415 - not for `--help`
 
     highlighter = MatchHighlighter(read_query(query, settings))
@@ -119,7 +118,7 @@ def _position(item: "ResultItem") -> Iterator[str]:
 # They go to stderr, so that stdout has only hits.
 def _notes(response: "KnowledgeResponse") -> Iterator[str]:
     """Yields notes about the response as a whole."""
-    from aggregator.responses import failed_reports  # noqa: PLC0415 - not for `--help`
+    from aggregator.contract import failed_reports  # noqa: PLC0415 - not for `--help`
 
     if not response.results:
         yield "No hits."

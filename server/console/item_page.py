@@ -26,8 +26,8 @@ from server.console.markdown import TextRange, render_markdown, render_plain
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import clock_time
 from server.console.search_page import SearchForm
+from server.error_responses import PRIVATE_HEADERS, json_error
 from server.following.locations import followed_file
-from server.middleware import PRIVATE_HEADERS, json_error
 from server.operations.knowledge import ItemRequest, read_item
 from server.operations.library import LibraryItem, find_item
 from server.operations.links import ItemLinks, ItemLinksRequest, get_item_links
@@ -318,7 +318,7 @@ class ItemPage(LibraryPage):
             if wants_json:
                 incoming = IncomingRequest.from_scope(scope)
                 admission = self._runtime.admission
-                admitted = await admission.admit_operation(incoming, incoming.authorization, self._operation)
+                admitted = await admission.admit_operation(incoming, incoming.headers.authorization(), self._operation)
                 context, args = rest_context(self._runtime, admitted), await self._args(request, incoming)
                 item = await run_operation(self._runtime, self._operation, context, args)
                 response = build_response(self._operation, item, incoming.headers)

@@ -24,7 +24,7 @@ from server.console.browser import (
 )
 from server.console.language import N_, _, find_text, use_preferences
 from server.console.pages import render_page
-from server.middleware import error_headers
+from server.error_responses import error_headers
 from server.operations import operations_of
 from server.operations.operation import FormBinding, Operation, SignInNeeded
 from server.protocol.schema import read_arguments
@@ -143,7 +143,7 @@ class LibraryPage:
         """Admits a request for a page that shows what `operation` returns. Raises SignInRequired if there is no
         session and the client is a browser, which can show the sign-in page."""
         incoming = IncomingRequest.from_scope(request.scope)
-        admission, authorization = self._runtime.admission, basic_to_bearer(incoming.authorization)
+        admission, authorization = self._runtime.admission, basic_to_bearer(incoming.headers.authorization())
         session = None
         if authorization is None and self._runtime.settings.is_auth_configured:
             session = await self._browser.session_of(request)

@@ -5,12 +5,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from aggregator.responses import KnowledgeResponse
-from aggregator.search import KnowledgeSearch
+from aggregator.contract import KnowledgeResponse, KnowledgeSearch
 from server.console.language import N_, _
 from server.console.page_handler import LibraryPage
 from server.console.search_page import SearchForm
-from server.middleware import PRIVATE_HEADERS
+from server.error_responses import PRIVATE_HEADERS
 from server.operations import library
 from server.operations.knowledge import search_knowledge
 from server.operations.operation import NoArguments

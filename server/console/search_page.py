@@ -15,9 +15,8 @@ from msgspec import UNSET, Struct, structs
 from starlette.requests import Request
 from starlette.responses import Response
 
+from aggregator.contract import FacetedSearch, HitExplanation, KnowledgeItem, KnowledgeResponse, KnowledgeSearch
 from aggregator.facets import FacetCount, FacetedResponse, Facets
-from aggregator.responses import HitExplanation, KnowledgeItem, KnowledgeResponse
-from aggregator.search import FacetedSearch, KnowledgeSearch
 from aggregator.similar import ItemsSimilar
 from config.errors import FlorilegiumError, NotFound
 from config.times import format_clock

@@ -16,8 +16,8 @@ from config.openid import OpenIdProvider
 from config.settings import Settings
 from server.console import browser
 from server.console.language import _
+from server.error_responses import error_headers
 from server.http_services import HttpServices
-from server.middleware import error_headers
 from server.operations.operation import require_recent_sign_in
 
 _NAME_MAX_CHARS = 128

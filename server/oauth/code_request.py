@@ -21,7 +21,7 @@ from auth.sharing import Sharing
 from config.errors import FlorilegiumError, RateLimited, Unavailable
 from config.settings import Settings
 from server.console.browser import client_address
-from server.middleware import retry_after
+from server.error_responses import retry_after
 from server.rest.errors import MethodNotAllowed
 from server.rest.forms import URLENCODED, media_type_of
 from server.rest.handler import check_method

@@ -5,12 +5,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta, structs
 
+from aggregator.contract import FacetedSearch, KnowledgeResponse, filter_names
 from aggregator.facets import FacetedResponse
-from aggregator.filters import filter_names
 from aggregator.libraries import LibraryName
-from aggregator.responses import KnowledgeResponse
 from aggregator.retrieval import KnowledgeGet
-from aggregator.search import FacetedSearch
 from aggregator.similar import ItemsSimilar
 from auth.context import RequestContext
 from server.operations.operation import NOT_FOUND, ToolBinding, operation

@@ -20,7 +20,7 @@ from server.protocol.schema import input_schema
 from server.rest.forms import FormSpec
 
 if TYPE_CHECKING:
-    from server.middleware import ErrorFormat  # imports Starlette, which commands do not load
+    from server.error_responses import ErrorFormat  # imports Starlette, which commands do not load
 
 # How long after signing in people can change who has access (passkeys, other browsers, connections), and delete their
 # data.

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
-from aggregator.filters import read_config
+from aggregator.contract import read_config
 from auth.context import Owner, RequestContext
 from auth.tickets import StateKeys
 from config.errors import (
@@ -258,17 +258,18 @@ class Started(Generic[T]):
 
     def __await__(self) -> Generator[Any, Any, T]:
         """Runs the rest. What the coroutine waits for, and what it gets, a cancellation included, is passed on."""
-        try:
-            while True:
+        while True:
+            try:
+                yield self._waits_for
+            except BaseException as error:
                 try:
-                    value = yield self._waits_for
-                except BaseException as error:
                     self._waits_for = self._steps.throw(error)
-                else:
-                    self._waits_for = self._steps.send(value)
-        except StopIteration as ended:
-            result: T = ended.value
-            return result
+                except StopIteration as ended:
+                    result: T = ended.value
+                    return result
+            else:
+                # Event loops send nothing, and this begins by sending nothing, too.
+                return (yield from self._steps)
 
 
 async def run_handler(call: Call, name: str, work: Awaitable[T], deadline_ms: int) -> T:
@@ -419,21 +420,18 @@ def read_implementation(value: Any) -> tuple[str, str]:
     return (name[:128] if isinstance(name, str) else ""), (version[:64] if isinstance(version, str) else "")
 
 
-def check_version(version: Any) -> str:
-    if not isinstance(version, str):
-        raise wrong_type(VERSION_KEY, "a string", version)
-    if version not in MODERN_VERSIONS:
-        raise UnsupportedVersion(version, MODERN_VERSIONS)
-    return version
-
-
 def modern_call(
     meta: RequestMeta, request: Request, context: RequestContext, peer: Peer, profile: str = DEFAULT_PROFILE
 ) -> Call:
+    """Raises UnsupportedVersion if the version of a request is not a modern one."""
+    if not isinstance(meta.version, str):
+        raise wrong_type(VERSION_KEY, "a string", meta.version)
+    if meta.version not in MODERN_VERSIONS:
+        raise UnsupportedVersion(meta.version, MODERN_VERSIONS)
     return Call(
         context=context,
         era=Era.MODERN,
-        version=check_version(meta.version),
+        version=meta.version,
         client=meta.client,
         peer=peer,
         request_id=request.id,

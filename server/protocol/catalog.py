@@ -17,7 +17,15 @@ from msgspec.structs import replace
 
 from aggregator.libraries import split_library, with_library
 from auth.context import READ, LibraryAccess, Principal
-from config.errors import FlorilegiumError, InvalidParams, NotFound, ResourceNotFound, Unauthenticated, Unavailable
+from config.errors import (
+    FlorilegiumError,
+    Forbidden,
+    InvalidParams,
+    NotFound,
+    ResourceNotFound,
+    Unauthenticated,
+    Unavailable,
+)
 from config.paths import UserId
 from server.protocol.call import APP_MEDIA_TYPE, DEFAULT_PROFILE, Call, DispatcherOptions, Result
 from server.protocol.messages import Era, notification_message, require_object, require_string, wrong_type
@@ -353,13 +361,15 @@ class Catalog:
         self.resource_listings: list[UserListing] = []
         self.prompt_listings: list[UserPromptListing] = []
         self.version = 0
-        self._mirrored: dict[str, tuple[MirroredParameter, ...]] = {}
+        # Those of the tools that have any, by name. Compared with the headers of every modern call, so found only once.
+        self.mirrored_parameters: dict[str, tuple[MirroredParameter, ...]] = {}
 
     def add_tool(self, tool: Tool) -> None:
         """Registers a tool; one of the same name is replaced."""
         self.tools[tool.name] = tool
-        # Compared with the headers of every modern call, so found only once.
-        self._mirrored[tool.name] = tuple(mirrored_parameters(tool.as_listed()["inputSchema"]))
+        self.mirrored_parameters.pop(tool.name, None)
+        if mirrored := tuple(mirrored_parameters(tool.as_listed()["inputSchema"])):
+            self.mirrored_parameters[tool.name] = mirrored
         self._publish("tools")
 
     def remove_tools_of(self, names: Collection[str]) -> None:
@@ -387,9 +397,6 @@ class Catalog:
     def add_prompt_listing(self, listing: UserPromptListing) -> None:
         self.prompt_listings.append(listing)
         self._publish("prompts")
-
-    def mirrored_parameters(self, tool: Tool) -> tuple[MirroredParameter, ...]:
-        return self._mirrored[tool.name]
 
     def find_resource(self, uri: str) -> tuple[Resource | ResourceTemplate, dict[str, str]] | None:
         """Returns the resource or template that serves a URI, with the template's variables."""
@@ -471,7 +478,9 @@ class Profiles:
         if address_profile is not None:
             self.get(address_profile)
         name = principal.profile or address_profile or self._clients.get(client_name.casefold(), DEFAULT_PROFILE)
-        return self.get(name).name
+        if name not in self._profiles:
+            raise UnknownProfile(name, self.names)
+        return name
 
     def tools(self, name: str, catalog: Catalog) -> ProfileTools:
         profile = self.get(name)
@@ -529,15 +538,16 @@ class CatalogAccess:
 
     def require_tool(self, principal: Principal, profile: str, name: Any) -> Tool:
         tool = self.find_tool(profile, name)
-        if tool is None or not permits_source(principal, tool):
+        if tool is None or (tool.source is not None and not principal.permits_source(tool.source)):
             raise (
                 InvalidParams(f"Unknown tool: {name}")
                 if isinstance(name, str)
                 else wrong_type("name", "a string", name)
             )
-        if not self.profiles.permits(principal, tool.name):
+        if principal.profile is not None and not self.profiles.permits(principal, tool.name):
             raise InvalidParams(f"tool {name!r} is not part of the profile {principal.profile!r} of this API key")
-        principal.require_scope(tool.scope)
+        if tool.scope not in principal.scopes:
+            raise Forbidden(tool.scope)
         return tool
 
     def permits_resources(self, call: Call) -> bool:

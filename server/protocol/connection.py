@@ -6,18 +6,14 @@ is our own transport.
 """
 
 import asyncio
-import gc
-import operator
-import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any, Protocol
 
 from auth.context import Principal, RequestContext, SessionId
 from config.errors import FlorilegiumError, InvalidRequest, ParseError, SharedStateUnavailable, TooLarge, Unavailable
-from config.logging import RequestScope, log_request, new_request_id
+from config.logging import begin_request, log_request
 from server.protocol import messages
 from server.protocol.call import (
     has_modern_meta,
@@ -31,45 +27,9 @@ from server.protocol.dispatcher import Dispatcher
 from server.protocol.legacy_sessions import InFlightRequests, LegacySessions
 from sessions.store import Session
 
-# -- message memory ----------------------------------------------------------------------------------------------------
-# The memory that a request takes, which the size of its text says little about: 3.3 MB of nested lists take 158 MB.
-
-# The text, and its strings: one emoji makes all characters of a string take four bytes.
-TEXT_BYTES = 4
-# An object has one or two blocks of memory, with 45 to 142 bytes on average (CPython 3.11).
-_BLOCK_BYTES = 100
-# Counting takes about 0.1 ms. A shorter text takes at most 0.1 MB.
-_SHORT_TEXT = 2048
-_call: Callable[[Any], Any] = operator.call
-
-
-def decode_and_hold(text: bytes | str, hold: Callable[[int], None]) -> Any:
-    """Decodes JSON, and passes the memory of its objects, without that of the text, to `hold`, which may refuse it."""
-    if len(text) <= _SHORT_TEXT:
-        return messages.decode(text)
-    # The three calls are made from C, so that the interpreter lock is kept and no other thread allocates or frees
-    # anything meanwhile. The garbage collector is off for the same reason, which also makes decoding faster.
-    calls: tuple[Any, ...] = (sys.getallocatedblocks, partial(messages.decode_json, text), sys.getallocatedblocks)
-    gc.disable()
-    try:
-        before, and_measure_value, after = map(_call, calls)
-    except messages.JSON_ERRORS as error:
-        raise messages.not_json() from error
-    finally:
-        gc.enable()
-    value, size = and_measure_value, (after - before) * _BLOCK_BYTES
-    try:
-        hold(size)
-    except FlorilegiumError:
-        value = None  # the traceback would keep it
-        raise
-    messages.check_nesting(text, value)
-    return value
-
-
 Send = Callable[[Mapping[str, Any] | list[Any]], Awaitable[None]]
-# Checks, before each request, that the caller still has access and is within its rate limit.
-# Checks a request, and returns the principal with what it may use now.
+# Checks, before each request, that the caller still has access and is within its rate limit. Returns the principal
+# with what it may use now.
 Admit = Callable[[], Awaitable[Principal]]
 BuildContext = Callable[[Principal, str, SessionId | None], RequestContext]
 
@@ -132,8 +92,8 @@ class Connection:
         """Processes one frame or line."""
         try:
             # The text counts before it is decoded, and its objects before they are used.
-            self._hold(TEXT_BYTES * len(text))
-            await self.receive_value(decode_and_hold(text, self._hold))
+            self._hold(messages.TEXT_BYTES * len(text))
+            await self.receive_value(messages.decode(text, self._hold))
         except ParseError as error:
             await self._send(messages.error_message(None, error))
         except (TooLarge, Unavailable) as error:
@@ -254,16 +214,15 @@ class Connection:
             await self._send(responses)
 
     async def _logged_response(self, request: messages.Request, request_id: str | None) -> Mapping[str, Any]:
-        started_at, request_id = time.perf_counter(), request_id or new_request_id()
-        with RequestScope(request_id) as fields:
-            fields.user, fields.client = self._principal.user_name, self._principal.client_id
-            try:
-                response = await self._response(request, request_id)
-                fields.outcome = fields.outcome or ("error" if "error" in response else "ok")
-                return response
-            finally:
-                if self._log_label is not None:
-                    log_request(self._log_label, fields, (time.perf_counter() - started_at) * 1000)
+        started_at, fields = time.perf_counter(), begin_request(request_id or "")
+        fields.user, fields.client = self._principal.user_name, self._principal.client_id
+        try:
+            response = await self._response(request, fields.request_id)
+            fields.outcome = fields.outcome or ("error" if "error" in response else "ok")
+            return response
+        finally:
+            if self._log_label is not None:
+                log_request(self._log_label, fields, (time.perf_counter() - started_at) * 1000)
 
     async def _response(self, request: messages.Request, request_id: str) -> Mapping[str, Any]:
         """Returns a result or an error. Unexpected exceptions are logged and become an internal error."""

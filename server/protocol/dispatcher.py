@@ -12,10 +12,13 @@ Errors leave the dispatcher as FlorilegiumErrors. The exception is a tool that f
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
+from cachetools import LRUCache
+from msgspec import Struct
 from msgspec.structs import replace
 
 from aggregator.libraries import enter, split_library
@@ -23,7 +26,7 @@ from auth.context import Principal
 from config import errors
 from config.logging import request_fields
 from config.paths import UserId
-from config.tracing import is_tracing, span
+from config.tracing import NO_SPAN, Span, is_tracing, span
 from server.protocol.call import (
     APPS_EXTENSION,
     LOG_LEVELS,
@@ -72,10 +75,62 @@ class CallObserver(Protocol):
     def record_call(self, method: str, tool: str, outcome: str, seconds: float) -> None: ...
 
 
-class CallLog(Protocol):
-    """Keeps calls for the user who made them."""
+# -- recent calls ------------------------------------------------------------------------------------------------------
+# The last MCP calls of each user, in memory or in Redis: what people see who ask what their assistants are doing.
+#
+# Arguments and results are not kept.
 
-    def record(self, call: Call, method: str, tool: str, outcome: str, seconds: float) -> None: ...
+# Users whose calls are kept. The least recent caller is forgotten first.
+_RECENT_CALLS_USERS_MAX = 1000
+
+# What a page of the console shows.
+RECENT_CALLS_MAX = 50
+
+# Others only list what there is, or keep a connection alive.
+_RECORDED_METHODS = frozenset(("tools/call", "resources/read", "prompts/get"))
+
+
+class RecentCall(Struct, frozen=True, gc=False):
+    """`client` is the id of the credential, `application` the name by which the client introduced itself."""
+
+    time: float
+    method: str
+    tool: str
+    client: str
+    application: str
+    outcome: str
+    seconds: float
+
+
+class RecentCalls(Protocol):
+    def record(self, user_id: UserId, call: RecentCall) -> None: ...
+
+    async def list(self, user_id: UserId, limit: int) -> Sequence[RecentCall]:
+        """Returns the newest calls first."""
+        ...
+
+    async def forget(self, user_id: UserId) -> None: ...
+
+
+class InProcessRecentCalls:
+    def __init__(self) -> None:
+        self._calls: LRUCache[UserId, deque[RecentCall]] = LRUCache(_RECENT_CALLS_USERS_MAX)
+
+    def record(self, user_id: UserId, call: RecentCall) -> None:
+        try:
+            calls = self._calls[user_id]
+        except KeyError:
+            calls = self._calls[user_id] = deque(maxlen=RECENT_CALLS_MAX)
+        calls.append(call)
+
+    async def list(self, user_id: UserId, limit: int) -> Sequence[RecentCall]:
+        return list(reversed(self._calls.get(user_id, ())))[:limit]
+
+    async def forget(self, user_id: UserId) -> None:
+        self._calls.pop(user_id, None)
+
+
+# -- dispatcher --------------------------------------------------------------------------------------------------------
 
 
 class Limits(Protocol):
@@ -98,9 +153,9 @@ class Dispatcher:
         streams: StreamRegistry,
         observer: CallObserver | None = None,
         profiles: Profiles | None = None,
-        call_log: CallLog | None = None,
+        recent_calls: RecentCalls | None = None,
     ) -> None:
-        self._call_log = call_log
+        self._recent_calls = recent_calls
         self.catalog = catalog
         self.options = options
         self.profiles = profiles or Profiles()
@@ -136,61 +191,61 @@ class Dispatcher:
         self._methods[Era.LEGACY].setdefault(name, method)
 
     async def dispatch(self, call: Call, request: Request) -> Result:
-        """Serves one request. With tracing, it is a span, which a client can make part of its own trace (MCP: `_meta`
-        with `traceparent`)."""
-        if not is_tracing():
-            return await self._serve(call, request)
+        """Serves one request. The log line, metrics and the log of the user's calls get its outcome, whatever it is."""
+        started_at, outcome, params, fields = time.perf_counter(), "error", request.params, request_fields()
+        is_modern = call.era is Era.MODERN
+        with self._start_span(call, request) if is_tracing() else NO_SPAN as call_span:
+            try:
+                method = self._methods[call.era].get(request.method)
+                if method is None:
+                    raise errors.MethodNotFound(request.method)
+                if is_modern and ("inputResponses" in params or "requestState" in params):
+                    self._read_round(call, request)
+                if request.method in _LIBRARY_METHODS:
+                    self._limits.require_capacity(call.context.user_id)
+                result = await method(call, params)
+                outcome = call.outcome or ("failed" if result.get("isError") else "ok")
+            except InputRequired as required:
+                inputs = {key: {"method": one.method, "params": one.params} for key, one in required.requests.items()}
+                state = self._signer.sign(required.state, call.context.principal.owner(), request.method, params)
+                outcome, result = "input_required", {"resultType": "input_required", "inputRequests": inputs}
+                result["requestState"] = state
+            except errors.Unavailable as error:
+                outcome = _outcome(error)
+                raise
+            except asyncio.CancelledError:
+                outcome = "cancelled"
+                raise
+            finally:
+                seconds, context, client_name = time.perf_counter() - started_at, call.context, call.client.name
+                label, tool = (request.method, call.tool) if call.tool else self._metric_labels(call, request)
+                # Of a batch, the log line describes the last call.
+                fields.method, fields.tool, fields.client_name, fields.outcome = label, tool, client_name, outcome
+                if self._observer is not None:
+                    self._observer.record_call(label, tool, outcome, seconds)
+                if self._recent_calls is not None and label in _RECORDED_METHODS:
+                    recent = RecentCall(time.time(), label, tool, context.client_id, client_name, outcome, seconds)
+                    self._recent_calls.record(context.user_id, recent)
+                if call_span is not NO_SPAN:
+                    known = {"florilegium.outcome": outcome, "enduser.id": fields.user}
+                    known["florilegium.client"] = context.client_id
+                    call_span.update(known, is_failed=outcome in _FAILED_OUTCOMES)
+        if not is_modern:
+            return result
+        meta = {**self._server_meta, **result["_meta"]} if "_meta" in result else self._server_meta
+        return {"resultType": "complete", **result, "_meta": meta}
+
+    def _start_span(self, call: Call, request: Request) -> Span:
+        """With tracing, a request is a span, which a client can make part of its own trace (MCP: `_meta` with
+        `traceparent`)."""
         meta = request.params.get("_meta")
         headers = meta if isinstance(meta, dict) else {}
         parent = {name: value for name in _TRACE_HEADERS if isinstance(value := headers.get(name), str)}
         method, tool = self._metric_labels(call, request)
         attributes = {"mcp.method.name": method, "mcp.protocol.version": call.version, "gen_ai.tool.name": tool}
-        with span(f"{method} {tool}".rstrip(), attributes, parent=parent) as call_span:
-            fields = request_fields()
-            fields.trace_id = fields.trace_id or call_span.trace_id
-            try:
-                return await self._serve(call, request)
-            finally:
-                outcome, client = fields.outcome, call.context.client_id
-                known = {"florilegium.outcome": outcome, "enduser.id": fields.user, "florilegium.client": client}
-                call_span.update(known, is_failed=outcome in _FAILED_OUTCOMES)
-
-    async def _serve(self, call: Call, request: Request) -> Result:
-        """Serves one request. The observer is notified whatever the outcome."""
-        started_at, outcome = time.perf_counter(), "error"
-        try:
-            method = self._methods[call.era].get(request.method)
-            if method is None:
-                raise errors.MethodNotFound(request.method)
-            if call.era is Era.MODERN:
-                self._read_round(call, request)
-            if request.method in _LIBRARY_METHODS:
-                self._limits.require_capacity(call.context.user_id)
-            result = await method(call, request.params)
-            outcome = call.outcome or ("failed" if result.get("isError") else "ok")
-        except InputRequired as required:
-            inputs = {key: {"method": one.method, "params": one.params} for key, one in required.requests.items()}
-            owner = call.context.principal.owner()
-            state = self._signer.sign(required.state, owner, request.method, request.params)
-            outcome, result = "input_required", {"resultType": "input_required", "inputRequests": inputs}
-            result["requestState"] = state
-        except errors.Unavailable as error:
-            outcome = _outcome(error)
-            raise
-        except asyncio.CancelledError:
-            outcome = "cancelled"
-            raise
-        finally:
-            seconds = time.perf_counter() - started_at
-            method_label, tool = self._metric_labels(call, request)
-            _log_call(method_label, tool, call.client.name, outcome)
-            if self._observer is not None:
-                self._observer.record_call(method_label, tool, outcome, seconds)
-            if self._call_log is not None:
-                self._call_log.record(call, method_label, tool, outcome, seconds)
-        if call.era is Era.LEGACY:
-            return result
-        return {"resultType": "complete", **result, "_meta": {**self._server_meta, **result.get("_meta", {})}}
+        call_span, fields = span(f"{method} {tool}".rstrip(), attributes, parent=parent), request_fields()
+        fields.trace_id = fields.trace_id or call_span.trace_id
+        return call_span
 
     def find_tool(self, profile: str, name: Any) -> Tool | None:
         """Finds a tool by a name of the profile, or by its own name."""
@@ -198,7 +253,8 @@ class Dispatcher:
 
     def initialize_result(self, session: Session) -> Result:
         """Returns the result of a legacy `initialize`."""
-        _log_call("initialize", "", session.client_name, "ok")
+        fields = request_fields()
+        fields.method, fields.tool, fields.client_name, fields.outcome = "initialize", "", session.client_name, "ok"
         return {
             "protocolVersion": session.version,
             "capabilities": self.capabilities(Era.LEGACY, ClientInfo(session.client_name, "", session.capabilities)),
@@ -333,12 +389,6 @@ class Dispatcher:
         work = prompt.handler(call, arguments)
         result = await run_handler(call, prompt.name, work, self.options.deadline_ms)
         return {"description": result.description or prompt.description, "messages": list(result.messages)}
-
-
-def _log_call(method: str, tool: str, client_name: str, outcome: str) -> None:
-    """Fills in the log line of the request that carries the call. Of a batch, it describes the last call."""
-    fields = request_fields()
-    fields.method, fields.tool, fields.client_name, fields.outcome = method, tool, client_name, outcome
 
 
 def _outcome(error: errors.FlorilegiumError) -> str:

@@ -139,7 +139,9 @@ def read_arguments(arguments: Mapping[str, Any], declared: type[T]) -> T:
 
     Raises InvalidParams with a message of the form `<field>: expected <what>, got <value>`.
     """
-    values = {name: value for name, value in arguments.items() if value is not None}
+    values = arguments
+    if None in arguments.values():
+        values = {name: value for name, value in arguments.items() if value is not None}
     try:
         return msgspec.convert(values, declared, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:

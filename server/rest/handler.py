@@ -17,7 +17,7 @@ from server.admission import AdmittedRequest, IncomingRequest
 from server.console.browser import BrowserGuard
 from server.console.language import N_, _, find_text
 from server.console.pages import render_page
-from server.middleware import DEFAULT_ERROR_FORMAT, PRIVATE_HEADERS, error_headers, json_error
+from server.error_responses import DEFAULT_ERROR_FORMAT, PRIVATE_HEADERS, error_headers, json_error
 from server.operations.operation import Operation, ResponseWithHeaders, StreamedFile, UploadRequest
 from server.protocol.call import Deadline
 from server.rest.errors import MethodNotAllowed
@@ -72,7 +72,7 @@ class RestHandler:
 
     async def _admit(self, request: Request, incoming: IncomingRequest, operation: Operation) -> AdmittedRequest:
         """A person who signed in with a browser needs no other credential; one that is sent takes precedence."""
-        admission, authorization = self._runtime.admission, incoming.authorization
+        admission, authorization = self._runtime.admission, incoming.headers.authorization()
         if authorization is None and self._runtime.settings.is_auth_configured:
             session = await self._browser.session_of(request)
             if session is not None:

@@ -21,7 +21,7 @@ from config.settings import Settings
 from server.console.browser import BrowserGuard
 from server.console.page_handler import LibraryPage
 from server.console.pages import render_text
-from server.middleware import DEFAULT_ERROR_FORMAT, ErrorFormat
+from server.error_responses import DEFAULT_ERROR_FORMAT, ErrorFormat
 from server.operations.account import get_account
 from server.operations.operation import Location, Operation
 from server.rest.forms import JSON

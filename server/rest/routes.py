@@ -16,9 +16,9 @@ from config.errors import ConfigurationError, FlorilegiumError, InvalidParams, N
 from server.compat.agentchatbus.routes import health
 from server.compat.agentkit.schemas import AGENTKIT_ERROR_FORMAT
 from server.console.page_handler import PageHandler
+from server.error_responses import DEFAULT_ERROR_FORMAT, ErrorFormat, json_error
 from server.http_services import HttpServices
 from server.long_commands import LONG_COMMANDS, LongWork, StartWork, run_work
-from server.middleware import DEFAULT_ERROR_FORMAT, ErrorFormat, json_error
 from server.operations import operations_of
 from server.operations.operation import Operation, StreamedFile
 from server.operations.status import status_operation

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from auth.postgres_control import CONTROL_SCHEMA_NAME
-from config.errors import DATABASE_ERRORS
+from config.errors import DATABASE_ERRORS, replace_undecodable
 from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId
 from config.postgres.connection import ConnectionOptions, Transaction
 from config.postgres.errors import postgres_errors
@@ -124,6 +124,8 @@ def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOp
     with ExitStack() as stack:
         stack.enter_context(postgres_errors())
         files = stack.enter_context(open_snapshots(data_root, user_id))
+        for connection in files.values():
+            connection.text_factory = _storable_text
         target = stack.enter_context(closing(LibraryConnection.connect(options)))
         stack.enter_context(_transaction(target, _WRITING))
         schemas = LibrarySchemas()
@@ -158,6 +160,11 @@ def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOp
         target.leave_library()
         target.execute(_SAVE_COPY, (user_id, mark, copy.rows, time.time()))
     return copy
+
+
+def _storable_text(raw: bytes) -> str:
+    """A text that is not UTF-8 or has a NUL, as in a damaged file, is copied as it is shown: with replacements."""
+    return replace_undecodable(raw).replace("\0", "\ufffd")
 
 
 def read_marks(options: ConnectionOptions) -> dict[UserId, str]:

@@ -28,7 +28,7 @@ from config.postgres.errors import postgres_errors
 from config.settings import Settings
 from server.directory_lock import DirectoryInUse, locked_directory
 from server.store_copy import libraries
-from server.store_copy.tables import PostgresTables, SqliteTables, TableDigest, Tables, copy_tables
+from server.store_copy.tables import PostgresTables, SqliteTables, TableDigest, Tables, UncopiedRow, copy_tables
 from server.stores import UNFINISHED_MIGRATION, UNFINISHED_MIGRATION_FILE
 from sources.storage.sqlite.connection.pool import sqlite_options
 
@@ -129,6 +129,8 @@ def _open(location: ControlLocation) -> Iterator[tuple[Tables, Tables]]:
 COMMAND = "migrate-store"
 # The marks of the libraries that were copied to files, in the data directory of the target.
 _MARKS = "migrate-store.json"
+# The libraries that an error names.
+_PROBLEMS_MAX = 10
 
 # Called after each library, with its user and what was copied, or None if it had not changed.
 Progress = Callable[[UserRecord, libraries.LibraryCopy | None], None]
@@ -281,6 +283,7 @@ async def _copy_files(
     marks = await asyncio.to_thread(libraries.read_marks, target)
     users = await _list_users(source.control_path)
     copied = rows = 0
+    problems: list[str] = []
     for user in users:
         copy = None
         if can_write:
@@ -288,9 +291,21 @@ async def _copy_files(
         mark = libraries.mark_of_files(source, user.id)
         is_changed = not mark or marks.get(user.id) != mark
         if is_changed and (can_write or await asyncio.to_thread(libraries.is_current, source, user.id)):
-            copy = await asyncio.to_thread(libraries.copy_to_postgres, source, user.id, target)
+            try:
+                copy = await asyncio.to_thread(libraries.copy_to_postgres, source, user.id, target)
+            except UncopiedRow as error:
+                problems.append(f"{user.name}: {error.message}")
+                continue
             copied, rows = copied + 1, rows + copy.rows
         progress(user, copy)
+    if problems:
+        # The others are copied and need not be copied again.
+        more = len(problems) - _PROBLEMS_MAX
+        listed = "; ".join(problems[:_PROBLEMS_MAX]) + (f"; and {more} more" if more > 0 else "")
+        raise StorageError(
+            f"{len(problems)} of {len(users)} libraries cannot be copied: {listed}. Change or delete what is named, "
+            "and run this command again"
+        )
     return MigrationResult(users=len(users), copied=copied, rows=rows)
 
 

@@ -14,7 +14,9 @@ from msgspec import Struct
 from config.errors import StorageError
 from config.paths import DatabaseKind
 from config.postgres.connection import PostgresConnection
+from config.postgres.errors import driver_errors, error_code
 from sources.installed import ADDED_KINDS, ITEM_KINDS
+from sources.storage.postgres.connection import translate
 from sources.storage.tables.sql import Delete, Insert
 
 Row = Sequence[Any]
@@ -22,6 +24,15 @@ Row = Sequence[Any]
 # Rows are passed on in batches, so that a table of any size needs little memory.
 _BATCH_ROWS = 1_000
 _DIGEST_BITS = 256
+# The classes of PostgreSQL's errors: data exception, integrity constraint violation, program limit exceeded.
+_ROW_PROBLEMS = ("22", "23", "54")
+# What tells a row from others, in the order in which an error names one of them.
+_IDENTIFIERS = ("uuid", "id", "name")
+_IDENTIFIER_MAX_CHARS = 80
+
+
+class UncopiedRow(StorageError):
+    """The target cannot store a row, which concerns its library only."""
 
 
 class Tables(Protocol):
@@ -74,7 +85,28 @@ class PostgresTables:
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
         remaining, sql = iter(rows), Insert(table, _list(columns))
         while batch := list(islice(remaining, _BATCH_ROWS)):
-            self._connection.executemany(sql, batch)
+            self._connection.run_script("SAVEPOINT batch")
+            try:
+                self._connection.executemany(sql, batch)
+            except driver_errors() as error:
+                if not _is_about_a_row(error):
+                    raise
+                # One at a time, because the error does not say which.
+                self._connection.run_script("ROLLBACK TO SAVEPOINT batch")
+                for row in batch:
+                    self._insert_row(table, columns, row)
+            self._connection.run_script("RELEASE SAVEPOINT batch")
+
+    def _insert_row(self, table: str, columns: Sequence[str], row: Row) -> None:
+        try:
+            self._connection.execute(Insert(table, _list(columns)), row)
+        except driver_errors() as error:
+            if not _is_about_a_row(error):
+                raise
+            values = dict(zip(columns, row, strict=True))
+            name = next((one for one in _IDENTIFIERS if one in values), columns[0])
+            identifier = f"{name} {str(values[name])[:_IDENTIFIER_MAX_CHARS]}"
+            raise UncopiedRow(f"{translate(error, table, 0).message} ({table}, {identifier})") from error
 
     def clear(self, table: str) -> None:
         self._connection.execute(Delete(table))
@@ -133,6 +165,10 @@ def copy_tables(source: Tables, target: Tables, names: Sequence[str]) -> Mapping
         if copied.digest() != digests[name]:
             raise StorageError(f"the copy of the table {name} differs from the original; nothing was kept of it")
     return digests
+
+
+def _is_about_a_row(error: BaseException) -> bool:
+    return error_code(error)[:2] in _ROW_PROBLEMS
 
 
 def _list(columns: Sequence[str]) -> str:

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from aggregator import responses
-from aggregator.filters import Dedupe, ResultText, SearchDefaults, Shape, filter_names
+from aggregator import contract
+from aggregator.contract import Dedupe, KnowledgeSearch, ResultText, SearchDefaults, Shape, filter_names
 from aggregator.retrieval import KnowledgeGet
-from aggregator.search import KnowledgeSearch, find_session_state
+from aggregator.search import find_session_state
 from config.errors import InvalidParams
 from config.settings import Settings
 from config.times import format_clock
@@ -41,17 +41,17 @@ def text_format(call: Call, defaults: SearchDefaults) -> ResultText:
     return "markdown" if call.version >= _STRUCTURED_SINCE else "json"
 
 
-def search_text(response: responses.KnowledgeResponse) -> str:
+def search_text(response: contract.KnowledgeResponse) -> str:
     """`response` has all fields of its results, because the order of passages depends on their positions."""
 
-    def message_index(passage: responses.FurtherPassage) -> int:
+    def message_index(passage: contract.FurtherPassage) -> int:
         return (passage.loc.message_index if passage.loc is not None else None) or 0
 
     results = []
     for number, item in enumerate(response.results, 1):
         # A title, what a model needs to read on, and the passages in the order of the item.
         lines = [f"{number}. **{item.title}**" if item.title else f"{number}.", " · ".join([item.uri, *_about(item)])]
-        lead = responses.FurtherPassage(snippet=item.snippet or "", loc=item.loc, sender=item.sender)
+        lead = contract.FurtherPassage(snippet=item.snippet or "", loc=item.loc, sender=item.sender)
         for passage in sorted([lead, *item.passages], key=message_index) if item.passages else [lead]:
             text = f"{passage.sender}: {passage.snippet}" if passage.sender else passage.snippet
             # One line each, whatever a sender is called: another line could look like a result.
@@ -61,7 +61,7 @@ def search_text(response: responses.KnowledgeResponse) -> str:
     return "\n\n".join([*(results or ["No results."]), notes])
 
 
-def _about(item: responses.KnowledgeItem) -> list[str]:
+def _about(item: contract.KnowledgeItem) -> list[str]:
     about = []
     if item.loc is not None and item.loc.seconds is not None:
         about.append(format_clock(item.loc.seconds))
@@ -81,13 +81,13 @@ def _about(item: responses.KnowledgeItem) -> list[str]:
     return about
 
 
-def _notes(response: responses.KnowledgeResponse) -> Iterator[str]:
+def _notes(response: contract.KnowledgeResponse) -> Iterator[str]:
     """What is not as expected, and how to go on."""
     if response.results and all(item.via == "meaning" for item in response.results):
         yield "No result contains the words of the query. These are the nearest in meaning, and may be unrelated."
     if response.read_as:
         yield f"Query interpretation: {response.read_as}"
-    for name, report in responses.failed_reports(response):
+    for name, report in contract.failed_reports(response):
         yield f"{name} was not searched: {report.error or report.status}"
     if response.semantic:
         if response.semantic.status in ("partial", "unavailable"):
@@ -206,15 +206,15 @@ class KnowledgeTools:
 
     async def search(
         self, call: Call, arguments: ShapedSearch
-    ) -> responses.KnowledgeResponse | ToolResult | Mapping[str, Any]:
+    ) -> contract.KnowledgeResponse | ToolResult | Mapping[str, Any]:
         def extra_bytes(defaults: SearchDefaults) -> int:
             return self._links.hit_extra_bytes if (arguments.shape or defaults.shape) == "compact" else 0
 
         result = await self._knowledge.aggregator.search_with_defaults(call.context, arguments, extra_bytes)
         response, defaults = result.response, result.defaults
         if (arguments.shape or defaults.shape) == "compact":
-            return compact_response(responses.without_repetition(response), self._links)
-        shown: responses.KnowledgeResponse | Mapping[str, Any] = result.short_response
+            return compact_response(contract.without_repetition(response), self._links)
+        shown: contract.KnowledgeResponse | Mapping[str, Any] = result.short_response
         if defaults.hit_fields == "all":
             # tldw's clients expect a null where there is no next page.
             page = {"next_offset": response.next_offset, "total_estimated": response.total_estimated}
@@ -275,7 +275,7 @@ class KnowledgeTools:
                     '"filters": {"media": {"media_types": ["video"]}}}'
                 ),
                 input=ShapedSearch,
-                output=responses.KnowledgeResponse,
+                output=contract.KnowledgeResponse,
                 schema=with_caps(schema, self._settings),
                 handler=self.search,
                 app=_APP,

@@ -12,10 +12,9 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from aggregator.contract import KnowledgeItem, KnowledgeResponse, KnowledgeSearch, failed_reports
 from aggregator.libraries import split_library, with_library
-from aggregator.responses import KnowledgeItem, KnowledgeResponse, failed_reports
 from aggregator.retrieval import KnowledgeGet
-from aggregator.search import KnowledgeSearch
 from config.errors import InvalidParams
 from config.settings import Settings
 from server.protocol.call import Call

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import defstruct
 
-from aggregator.filters import session_context
+from aggregator.contract import session_context
 from aggregator.libraries import LibraryName, enter, label, take_library, with_library
 from auth.context import READ, LibraryAccess
 from config.errors import NotFound

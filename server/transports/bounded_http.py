@@ -13,7 +13,8 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from config.settings import Settings
-from server.transports.client_connections import PROGRESS_BYTES, ClientConnection, ClientConnections, UnreadOutput
+from server.protocol.messages import TEXT_BYTES
+from server.transports.client_connections import CONNECTION, PROGRESS_BYTES, ClientConnection, ClientConnections
 from server.transports.headers import SECURITY_HEADERS
 
 # Chunks of less than 64 bytes in one request body: each costs as much as a large one.
@@ -30,37 +31,20 @@ SLICE_BYTES = 2048
 _TURN_S = 0.002
 
 
-class SlicedInput:
-    """Keeps the input of one connection that is not parsed yet.
+def parse_slices(backlog: bytearray, feed: Callable[[bytes], None], can_feed: Callable[[], bool]) -> bool:
+    """Parses slices of the backlog for one turn. Returns True if the parser could take more when the turn ended.
 
     `feed` parses one slice, and `can_feed` tells whether the parser can take another. The owner pauses reading while
     the backlog is not empty, so the backlog never exceeds one read.
     """
-
-    def __init__(self, feed: Callable[[bytes], None], can_feed: Callable[[], bool]) -> None:
-        self._feed = feed
-        self._can_feed = can_feed
-        self._backlog = bytearray()
-
-    def __bool__(self) -> bool:
-        return bool(self._backlog)
-
-    def add(self, data: bytes) -> None:
-        self._backlog += data
-
-    def clear(self) -> None:
-        self._backlog.clear()
-
-    def parse(self) -> bool:
-        """Parses slices for one turn. Returns True if the parser could take more when the turn ended."""
-        ends_at = time.perf_counter() + _TURN_S
-        while self._backlog and self._can_feed():
-            if time.perf_counter() > ends_at:
-                return True
-            part = bytes(self._backlog[:SLICE_BYTES])
-            del self._backlog[:SLICE_BYTES]
-            self._feed(part)
-        return False
+    ends_at = time.perf_counter() + _TURN_S
+    while backlog and can_feed():
+        if time.perf_counter() > ends_at:
+            return True
+        part = bytes(backlog[:SLICE_BYTES])
+        del backlog[:SLICE_BYTES]
+        feed(part)
+    return False
 
 
 # Smaller chunks cost more to parse than to send.
@@ -95,8 +79,8 @@ class BoundedHttp(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._client_connection: ClientConnection | None = None
-        self._unread: UnreadOutput | None = None
-        self._input = SlicedInput(self._feed, self._can_parse)
+        # Input that is not parsed yet.
+        self._backlog = bytearray()
         self._head_max_bytes = self.settings.fixed.head_max_bytes + self.settings.fixed.token_max_bytes
         self._fed_bytes = self._body_bytes = self._small_chunks = 0
         self._is_in_head = self._head_began = self._is_in_body = self._has_upgraded = False
@@ -116,7 +100,6 @@ class BoundedHttp(HttpToolsProtocol):
             transport.write(_TOO_MANY_CONNECTIONS)
             transport.close()
             return
-        self._unread = UnreadOutput(transport, client, self.settings)
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -126,13 +109,13 @@ class BoundedHttp(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._unread is not None:
-            self._unread.start()
+        if self._client_connection is not None:
+            self._client_connection.begin_unread()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._unread is not None:
-            self._unread.stop()
+        if self._client_connection is not None:
+            self._client_connection.end_unread()
 
     def handle_websocket_upgrade(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:  # type: ignore[redundant-expr] # None at first
@@ -140,24 +123,21 @@ class BoundedHttp(HttpToolsProtocol):
             self.transport.close()
             return
         self._has_upgraded = True
-        self._input.clear()
+        self._backlog.clear()
         self._unregister()  # the WebSocket protocol registers it again
         super().handle_websocket_upgrade()
 
     def _unregister(self) -> None:
-        if self._unread is not None:
-            self._unread.stop()
-            self._unread = None
         if self._client_connection is not None:
             self._client_connection.close()
             self._client_connection = None
 
     def data_received(self, data: bytes) -> None:
         """Parses a small read at once, and a large one in slices."""
-        if not self._input and len(data) <= SLICE_BYTES and self._can_parse():
+        if not self._backlog and len(data) <= SLICE_BYTES and self._can_parse():
             self._feed(data)
             return
-        self._input.add(data)
+        self._backlog += data
         self._parse()
 
     def send_400_response(self, msg: str) -> None:
@@ -172,12 +152,12 @@ class BoundedHttp(HttpToolsProtocol):
         return not self.flow.read_paused and not self.transport.is_closing() and not self._has_upgraded
 
     def _parse(self) -> None:
-        if self._input.parse():
+        if parse_slices(self._backlog, self._feed, self._can_parse):
             self._parse_soon()
         if self.transport.is_closing():
-            self._input.clear()
+            self._backlog.clear()
         elif not self._has_upgraded:
-            self._input_flow.set_backlog(bool(self._input))
+            self._input_flow.set_backlog(bool(self._backlog))
 
     def _parse_soon(self) -> None:
         self.loop.call_soon(self._parse)
@@ -215,27 +195,30 @@ class BoundedHttp(HttpToolsProtocol):
                 self._reject("The request headers are too large.")
         self._is_in_head = False
         self._is_in_body = True
-        self._stop_timer()
+        if self._timer is not None:
+            self._stop_timer()
         self._body_bytes = 0
-        if self._client_connection is not None:
-            self._client_connection.has_whole_request = False
-            self._client_connection.add_to(self.scope)
+        client = self._client_connection
+        if client is not None:
+            client.has_whole_request = False
+            scope: Any = self.scope
+            scope["extensions"] = {CONNECTION: client}
         previous = self.cycle
         super().on_headers_complete()
         self._requests += 1
         if self.cycle is previous:  # an upgrade, which has none
             return
-        self.cycle.__class__ = _Cycle  # uvicorn creates it, and nothing can be called for it yet
-        if self.is_draining or self._is_used_up():
-            self.cycle.keep_alive = False
-            if self._client_connection is not None:
-                self._client_connection.begin_closing()
-
-    def _is_used_up(self) -> bool:
-        """Whether the response closes the connection, so that the client's next one can go to another worker."""
-        if self.settings.workers == 1:
-            return False
-        return self._requests >= self.settings.connection_max_requests or self.loop.time() >= self._closes_at
+        cycle: Any = self.cycle
+        cycle.__class__ = _Cycle  # uvicorn creates it, and nothing can be called for it yet
+        cycle.client_connection = client
+        # With several workers, a connection ends after a while, so that the client's next one can go to another.
+        if self.is_draining or (
+            self.settings.workers > 1
+            and (self._requests >= self.settings.connection_max_requests or self.loop.time() >= self._closes_at)
+        ):
+            cycle.keep_alive = False
+            if client is not None:
+                client.begin_closing()
 
     def on_body(self, body: bytes) -> None:
         if len(body) < _SMALL_CHUNK_BYTES:
@@ -247,14 +230,15 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._is_in_body = False
-        self._stop_timer()
+        if self._timer is not None:
+            self._stop_timer()
         if self._client_connection is not None:
             self._client_connection.has_whole_request = True
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if not self.transport.is_closing():
+        if self.flow.read_paused and not self.transport.is_closing():
             # uvicorn resumes before it takes the next request from the pipeline, when `_InputFlow` still refuses.
             self.flow.resume_reading()
         if self._is_in_body and not self.transport.is_closing():
@@ -275,7 +259,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _check(self, bytes_before: int) -> None:
         # The client waits for the server: its input is not read because earlier input is not done.
-        is_waiting = self.flow.read_paused or bool(self._input)
+        is_waiting = self.flow.read_paused or bool(self._backlog)
         if is_waiting or (self._is_in_body and self._body_bytes - bytes_before >= PROGRESS_BYTES):
             self._watch()
         else:
@@ -300,8 +284,24 @@ class _Cycle(RequestResponseCycle):
     Two of them were a quarter of the CPU time of a small call, and uvicorn's checks of each header a twentieth.
     """
 
+    client_connection: ClientConnection | None = None
     # The first message of a response, until the second shows whether there are more.
     head: Any = None
+
+    async def receive(self) -> Any:
+        """Counts the memory of the body. `server.app` releases it when the request is answered, because the decoded
+        body is kept that long."""
+        is_late = self.more_body or self.disconnected or self.response_complete
+        if self.body and not (is_late or self.flow.read_paused or self.waiting_for_100_continue):
+            # What uvicorn does with a body that is already here, without waiting for it.
+            message: Any = {"type": "http.request", "body": bytes(self.body), "more_body": False}
+            self.body = bytearray()
+            self.message_event.clear()
+        else:
+            message = await super().receive()
+        if self.client_connection is not None and (body := message.get("body")):
+            self.client_connection.hold_request(TEXT_BYTES * len(body))
+        return message
 
     async def send(self, message: Any) -> None:
         if message["type"] == "http.response.start" and not self.response_started and self.keep_alive:
@@ -365,9 +365,9 @@ class _InputFlow(FlowControl):
         self.read_paused = True
 
     def resume_reading(self) -> None:
-        if self._pipeline:
+        if self._pipeline or not self.read_paused:
             return
-        if self.read_paused and self._has_backlog:
+        if self._has_backlog:
             self.read_paused = False
             self._parse_soon()
         else:

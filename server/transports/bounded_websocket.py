@@ -12,8 +12,8 @@ from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 
 from config.settings import Settings
-from server.transports.bounded_http import SlicedInput
-from server.transports.client_connections import ClientConnection, ClientConnections, Pace, UnreadOutput
+from server.transports.bounded_http import parse_slices
+from server.transports.client_connections import CONNECTION, ClientConnection, ClientConnections, Pace
 
 # Fragments of one message, which may be empty and cost time anyway.
 WS_FRAGMENTS_MAX = 1_024
@@ -34,23 +34,21 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._client: ClientConnection | None = None
-        self._unread: UnreadOutput | None = None
-        self._input = SlicedInput(super().data_received, self._can_parse)
+        # Input that is not parsed yet.
+        self._backlog = bytearray()
         self._control_frames = Pace(WS_PINGS_PER_S, WS_PINGS_PER_S)
         self._wake_up: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         # There is room: the connection was registered until its upgrade.
-        self._client = self.client_connections.open(self.client[0] if self.client else "", transport)
+        self._client = self.client_connections.open(self.client[0] if self.client else "", self.transport)
         assert self._client is not None
-        self._unread = UnreadOutput(self.transport, self._client, self.settings)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._unread is not None and self._client is not None:
-            self._unread.stop()
+        if self._client is not None:
             self._client.close()
-            self._client = self._unread = None
+            self._client = None
         if self._wake_up is not None:
             self._wake_up.cancel()
         super().connection_lost(exc)
@@ -59,24 +57,25 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         super().handle_connect(event)
         # A malformed upgrade request has been answered with an error and has no scope.
         if not self.close_sent and self._client is not None:
-            self._client.add_to(self.scope)
+            scope: Any = self.scope
+            scope["extensions"] = {**scope.get("extensions", {}), CONNECTION: self._client}
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._unread is not None:
-            self._unread.start()
+        if self._client is not None:
+            self._client.begin_unread()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._unread is not None:
-            self._unread.stop()
+        if self._client is not None:
+            self._client.end_unread()
         self._parse()
 
     def data_received(self, data: bytes) -> None:
         if not self.handshake_initiated:
             super().data_received(data)  # the upgrade request, whose size was checked as HTTP
             return
-        self._input.add(data)
+        self._backlog += data
         self._parse()
 
     async def send(self, message: Any) -> None:
@@ -103,13 +102,13 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         return frames.wait_s() if frames is not None else 0.0
 
     def _parse(self) -> None:
-        has_more = self._input.parse()
-        if self._input and (has_more or self._frames_wait_s()):
+        has_more = parse_slices(self._backlog, super().data_received, self._can_parse)
+        if self._backlog and (has_more or self._frames_wait_s()):
             delay_s = self._frames_wait_s()
             if self._wake_up is not None:
                 self._wake_up.cancel()
             self._wake_up = self.loop.call_later(delay_s, self._parse)
-        is_busy = bool(self._input) or (not self.queue.empty() and not self.close_sent)
+        is_busy = bool(self._backlog) or (not self.queue.empty() and not self.close_sent)
         if is_busy == self.read_paused or self.transport.is_closing():
             return
         self.read_paused = is_busy
@@ -156,7 +155,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         """Closes the connection. Frames that were parsed with this one are ignored."""
         if self.close_sent or self.transport.is_closing():
             return
-        self._input.clear()
+        self._backlog.clear()
         self.conn.fail(CloseCode.POLICY_VIOLATION, reason)
         self.handle_parser_exception()
 

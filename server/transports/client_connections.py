@@ -16,14 +16,15 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from auth.authenticator import Authenticator
 from auth.context import Principal
 from config.errors import TooLarge, Unauthenticated, Unavailable
 from config.paths import UserId
 from config.settings import Settings
 from server.local_socket import is_trusted_peer
-from server.protocol.connection import TEXT_BYTES, decode_and_hold
-from server.protocol.messages import decode
+from server.protocol.messages import TEXT_BYTES, decode
 
 # -- pace --------------------------------------------------------------------------------------------------------------
 # A rate that is enforced by waiting: events are counted after they happened, and the next one has to wait.
@@ -45,7 +46,8 @@ class Pace:
         return max(0.0, self._full_at - time.monotonic() - self._burst_s)
 
 
-_EXTENSION = "florilegium.connection"
+# The extension of ASGI by which a request leads to its connection.
+CONNECTION = "florilegium.connection"
 # Without `connections_max`: this many, or a share of the file descriptors if that is fewer.
 _CONNECTIONS_MAX = 4096
 # The other descriptors are left to the libraries.
@@ -58,22 +60,22 @@ _ENVELOPE_BYTES = 4096
 USER_SHARE = 4
 
 
-class _UserShare:
-    """What the connections of one user hold together."""
+class _UserShare(Struct):
+    """What the connections of one user hold together. `frames` is the rate of the user's WebSocket frames."""
 
-    def __init__(self, user_id: UserId, settings: Settings) -> None:
-        self.user_id = user_id
-        self.connections = 0
-        self.request_bytes = 0
-        self.unread_bytes = 0
-        self.frames = Pace(settings.fixed.ws_frames_per_s, settings.fixed.ws_frames_burst)
+    user_id: UserId
+    connections: int = 0
+    request_bytes: int = 0
+    unread_bytes: int = 0
+    frames: Pace | None = None
 
 
 class ClientConnections:
-    """All open connections of a server. `on_change` is called with the number of those that stay open."""
+    """All open connections of a server, with the limits of each of them and of all together. The connections themselves
+    keep the counts up to date. `on_change` is called with the number of those that stay open."""
 
-    def __init__(self, settings: Settings, on_change: Callable[[int], None] = lambda total: None) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, on_change: Callable[[int], None] | None = None) -> None:
+        self.settings = settings
         self._on_change = on_change
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # the soft limit, which the kernel enforces
         if descriptors == resource.RLIM_INFINITY:
@@ -86,14 +88,14 @@ class ClientConnections:
         self._proxies = [ip_network(network, strict=False) for network in settings.trusted_proxies]
         # A text that is allowed must fit, whatever the other limits are.
         text_bytes = TEXT_BYTES * settings.body_max_bytes + _ENVELOPE_BYTES
-        self._request_max_bytes = max(settings.requests_max_bytes, text_bytes)
-        self._user_request_max_bytes = max(settings.requests_max_bytes // USER_SHARE, text_bytes)
-        self._one_request_max_bytes = min(self._request_max_bytes, self._user_request_max_bytes)
-        self._total = self._closing = self._request_bytes = 0
-        self._addresses: Counter[str] = Counter()
-        self._users: dict[UserId, _UserShare] = {}
+        self.request_max_bytes = max(settings.requests_max_bytes, text_bytes)
+        self.user_request_max_bytes = max(settings.requests_max_bytes // USER_SHARE, text_bytes)
+        self.one_request_max_bytes = min(self.request_max_bytes, self.user_request_max_bytes)
+        self._total = self._closing = self.request_bytes = 0
+        self.addresses: Counter[str] = Counter()
+        self.users: dict[UserId, _UserShare] = {}
 
-    def open(self, address: str, transport: asyncio.BaseTransport) -> "ClientConnection | None":
+    def open(self, address: str, transport: asyncio.Transport) -> "ClientConnection | None":
         """Registers a connection. Returns None if there are too many, of this address or altogether, or if another
         account connects to the socket of the data directory."""
         peer = transport.get_extra_info("socket")
@@ -102,66 +104,20 @@ class ClientConnections:
             is_operator = True
             # uvloop's object is not a whole socket.
             with socket.socket(fileno=os.dup(peer.fileno())) as connection:
-                if not is_trusted_peer(connection, Path(self._settings.data_dir)):
+                if not is_trusted_peer(connection, Path(self.settings.data_dir)):
                     return None
         # The operator gets in when others have taken all connections: that is when access has to be withdrawn.
-        elif self._total >= self._max or (
-            self._addresses[address] >= self._address_max and not self._is_proxy(address)
-        ):
+        elif self._total >= self._max or (self.addresses[address] >= self._address_max and not self._is_proxy(address)):
             return None
-        self._total += 1
-        self._on_change(self._total - self._closing)
-        self._addresses[address] += 1
-        return ClientConnection(self, address, is_operator=is_operator)
+        self.count(opened=1)
+        self.addresses[address] += 1
+        return ClientConnection(self, transport, address, is_operator=is_operator)
 
-    def begin_closing(self) -> None:
-        self._closing += 1
-        self._on_change(self._total - self._closing)
-
-    def close(self, *, is_closing: bool) -> None:
-        self._total -= 1
-        self._closing -= is_closing
-        self._on_change(self._total - self._closing)
-
-    def leave_address(self, address: str) -> None:
-        self._addresses[address] -= 1
-        if not self._addresses[address]:
-            del self._addresses[address]
-
-    def enter(self, user_id: UserId) -> _UserShare:
-        share = self._users.get(user_id)
-        if share is None:
-            share = self._users[user_id] = _UserShare(user_id, self._settings)
-        share.connections += 1
-        return share
-
-    def leave(self, share: _UserShare) -> None:
-        share.connections -= 1
-        self._forget_if_unused(share)
-
-    def hold_request(self, share: _UserShare | None, size: int, held: int) -> None:
-        """Counts the memory of requests that are being served. Raises Unavailable if there is too much, and TooLarge
-        for a request that exceeds the limit alone, because sending it again cannot help."""
-        if held + size > self._one_request_max_bytes:
-            raise TooLarge("the decoded request", self._one_request_max_bytes)
-        if self._request_bytes + size > self._request_max_bytes:
-            raise Unavailable("too many bytes of requests are in flight")
-        if share is not None and share.request_bytes + size > self._user_request_max_bytes:
-            raise Unavailable(f"requests of this user have {self._user_request_max_bytes} bytes in flight")
-        self._request_bytes += size
-        if share is not None:
-            share.request_bytes += size
-
-    def release_request(self, share: _UserShare | None, size: int) -> None:
-        self._request_bytes -= size
-        if share is not None:
-            share.request_bytes -= size
-            self._forget_if_unused(share)
-
-    def _forget_if_unused(self, share: _UserShare) -> None:
-        # A request may run longer than its connection.
-        if not share.connections and not share.request_bytes:
-            self._users.pop(share.user_id, None)
+    def count(self, opened: int = 0, closing: int = 0) -> None:
+        self._total += opened
+        self._closing += closing
+        if self._on_change is not None:
+            self._on_change(self._total - self._closing)
 
     def _is_proxy(self, address: str) -> bool:
         """Whether the address is a reverse proxy, whose connections belong to many clients."""
@@ -171,17 +127,25 @@ class ClientConnections:
             return False
 
 
+# What a client has to send or read within each timeout. A slow link manages that; a stalled client does not.
+PROGRESS_BYTES = 64 * 1024
+
+
 class ClientConnection:
     """One connection. A reverse proxy may send requests of several users over it, one after the other. `is_operator` is
     set for the socket of the data directory, whose callers may act for every user."""
 
-    def __init__(self, connections: ClientConnections, address: str, *, is_operator: bool = False) -> None:
+    def __init__(
+        self, connections: ClientConnections, transport: asyncio.Transport, address: str, *, is_operator: bool = False
+    ) -> None:
         self.is_operator = is_operator
         self._connections = connections
+        self._transport = transport
         self._address: str | None = address
         self._share: _UserShare | None = None
         self._request_share: _UserShare | None = None
         self._request_bytes = self._unread_bytes = 0
+        self._unread_timer: asyncio.TimerHandle | None = None
         # Whether the request that is being answered has arrived completely.
         self.has_whole_request = False
         self.is_over_limit = False
@@ -190,55 +154,106 @@ class ClientConnection:
     @property
     def frames(self) -> Pace | None:
         """The rate of the user's WebSocket frames; None before the connection is assigned."""
-        return self._share.frames if self._share else None
-
-    def add_to(self, scope: Any) -> None:
-        scope["extensions"] = {**scope.get("extensions", {}), _EXTENSION: self}
+        share, fixed = self._share, self._connections.settings.fixed
+        if share is not None and share.frames is None:
+            share.frames = Pace(fixed.ws_frames_per_s, fixed.ws_frames_burst)
+        return None if share is None else share.frames
 
     def assign(self, user_id: UserId) -> None:
         """Counts the connection for the user whose credential it sent last. Raises Unavailable at the user's limit.
         That of the operator counts for none."""
         if self.is_operator or (self._share is not None and user_id == self._share.user_id):
             return
-        self._leave_user()
-        self._leave_address()
-        share = self._share = self._connections.enter(user_id)
-        if share.connections > self._connections.user_max:
-            self._leave_user()
+        self._leave()
+        share = self._connections.users.get(user_id)
+        if share is None:
+            share = self._connections.users[user_id] = _UserShare(user_id)
+        if share.connections >= self._connections.user_max:
             self.is_over_limit = True
             raise Unavailable(f"this user has {self._connections.user_max} open connections, which is the limit")
+        share.connections += 1
+        self._share = share
 
     def close(self) -> None:
-        self._leave_user()
-        self._leave_address()
-        self._connections.close(is_closing=self._is_closing)
+        self.end_unread()
+        self._leave()
+        self._connections.count(opened=-1, closing=-self._is_closing)
+
+    def _leave(self) -> None:
+        """Counts the connection for no user and no address any more."""
+        connections, share = self._connections, self._share
+        if share is not None:
+            share.unread_bytes -= self._unread_bytes
+            share.connections -= 1
+            # A request may run longer than its connection.
+            if not share.connections and not share.request_bytes:
+                connections.users.pop(share.user_id, None)
+            self._share, self._unread_bytes = None, 0
+        if self._address is not None:
+            connections.addresses[self._address] -= 1
+            if not connections.addresses[self._address]:
+                del connections.addresses[self._address]
+            self._address = None
 
     def begin_closing(self) -> None:
         """Says that the response closes this connection: the client's next one may come before this one has ended."""
         if not self._is_closing:
             self._is_closing = True
-            self._connections.begin_closing()
+            self._connections.count(closing=1)
 
-    def hold_part(self, size: int) -> None:
-        """Counts memory of the HTTP request that this connection is serving."""
-        self.hold_request(size, self._request_bytes)
+    # -- requests --------------------------------------------------------------------------------------------------
 
-    def hold_request(self, size: int, held: int) -> None:
-        """Counts memory of a request until it is answered. Raises Unavailable if too much is in use, and TooLarge if
-        the request alone, of which `held` bytes are counted already, exceeds the limit."""
+    def hold_request(self, size: int, held: int | None = None) -> None:
+        """Counts memory of a request until it is answered. Raises Unavailable if too much is in use, and TooLarge for a
+        request that exceeds the limit alone, because sending it again cannot help. Of the same request, `held` bytes
+        are counted already; by default all of this connection."""
         if not self._request_bytes:
             self._request_share = self._share
-        self._connections.hold_request(self._request_share, size, held)
+        connections, share = self._connections, self._request_share
+        if (self._request_bytes if held is None else held) + size > connections.one_request_max_bytes:
+            raise TooLarge("the decoded request", connections.one_request_max_bytes)
+        if connections.request_bytes + size > connections.request_max_bytes:
+            raise Unavailable("too many bytes of requests are in flight")
+        if share is not None:
+            if share.request_bytes + size > connections.user_request_max_bytes:
+                raise Unavailable(f"requests of this user have {connections.user_request_max_bytes} bytes in flight")
+            share.request_bytes += size
+        connections.request_bytes += size
         self._request_bytes += size
 
     def release_request(self, size: int | None = None) -> None:
         """Releases bytes of requests; by default all."""
         size = self._request_bytes if size is None else size
-        if size:
-            self._request_bytes -= size
-            self._connections.release_request(self._request_share, size)
+        if not size:
+            return
+        self._request_bytes -= size
+        self._connections.request_bytes -= size
+        share = self._request_share
+        if share is not None:
+            share.request_bytes -= size
+            if not share.connections and not share.request_bytes:
+                self._connections.users.pop(share.user_id, None)
 
-    def set_unread(self, size: int) -> int:
+    # -- unread output ---------------------------------------------------------------------------------------------
+    # Responses that a client does not read: limited in size per user, and in time. The connection is watched from the
+    # time its write buffer is full until the client has read it. The application writes nothing in the meantime, so
+    # the buffer only shrinks.
+
+    def begin_unread(self) -> None:
+        size = self._transport.get_write_buffer_size()
+        if self._set_unread(size) > self._connections.settings.requests_max_bytes // USER_SHARE:
+            self._transport.abort()
+        else:
+            self._watch_unread(size)
+
+    def end_unread(self) -> None:
+        if self._unread_bytes:
+            self._set_unread(0)
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
+    def _set_unread(self, size: int) -> int:
         """Sets how many bytes of responses the client has not read, and returns how many they are for the user."""
         if self._share is None:
             return size
@@ -246,22 +261,23 @@ class ClientConnection:
         self._unread_bytes = size
         return self._share.unread_bytes
 
-    def _leave_address(self) -> None:
-        if self._address is not None:
-            self._connections.leave_address(self._address)
-            self._address = None
+    def _watch_unread(self, size: int) -> None:
+        timeout_s = self._connections.settings.client_timeout_s
+        self._unread_timer = asyncio.get_running_loop().call_later(timeout_s, self._check_unread, size)
 
-    def _leave_user(self) -> None:
-        self.set_unread(0)
-        if self._share is not None:
-            self._connections.leave(self._share)
-            self._share = None
+    def _check_unread(self, size_before: int) -> None:
+        size = self._transport.get_write_buffer_size()
+        if size_before - size < PROGRESS_BYTES:
+            self._transport.abort()
+            return
+        self._set_unread(size)
+        self._watch_unread(size)
 
 
 def connection_of(scope: Mapping[str, Any]) -> ClientConnection | None:
     """Returns the connection of a request; None if it did not come from a socket of ours."""
     try:
-        connection: ClientConnection = scope["extensions"][_EXTENSION]
+        connection: ClientConnection = scope["extensions"][CONNECTION]
     except KeyError:
         return None
     return connection
@@ -269,54 +285,7 @@ def connection_of(scope: Mapping[str, Any]) -> ClientConnection | None:
 
 def decode_body(body: bytes, connection: ClientConnection | None) -> Any:
     """Decodes the body of an HTTP request. Its memory counts until the request is answered."""
-    return decode(body) if connection is None else decode_and_hold(body, connection.hold_part)
-
-
-# -- unread output -----------------------------------------------------------------------------------------------------
-# Responses that a client does not read: limited in size per user, and in time.
-
-# What a client has to send or read within each timeout. A slow link manages that; a stalled client does not.
-PROGRESS_BYTES = 64 * 1024
-
-
-class UnreadOutput:
-    """Watches one connection from the time its write buffer is full until the client has read it.
-
-    The application writes nothing in the meantime, so the buffer only shrinks.
-    """
-
-    def __init__(self, transport: asyncio.Transport, client: ClientConnection, settings: Settings) -> None:
-        self._transport = transport
-        self._client = client
-        self._timeout_s = settings.client_timeout_s
-        self._max_bytes = settings.requests_max_bytes // USER_SHARE
-        self._size = 0
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        self._size = self._transport.get_write_buffer_size()
-        if self._client.set_unread(self._size) > self._max_bytes:
-            self._transport.abort()
-        else:
-            self._start_timer()
-
-    def stop(self) -> None:
-        self._client.set_unread(0)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _start_timer(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._check)
-
-    def _check(self) -> None:
-        size = self._transport.get_write_buffer_size()
-        if self._size - size < PROGRESS_BYTES:
-            self._transport.abort()
-            return
-        self._size = size
-        self._client.set_unread(size)
-        self._start_timer()
+    return decode(body, None if connection is None else connection.hold_request)
 
 
 # -- open streams ------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from aggregator.filters import read_config
+from aggregator.contract import read_config
 from config.errors import HeaderMismatch, InvalidParams, InvalidRequest, OriginRejected, TooLarge
 from config.settings import Settings, is_address, is_loopback
 from server.protocol.messages import Request
@@ -39,59 +39,53 @@ _SINGLE = frozenset(
 _NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _BASE64 = re.compile(r"=\?base64\?(.*)\?=\Z", re.DOTALL)
 _JSON = b"application/json"
-_BLANKS = (b" ", b"\t")
 _CACHED_MAX_BYTES = 256
 _DECIMAL = re.compile(r"-?[0-9]+(?:\.0+)?\Z")
 
 
 class Headers:
-    """The headers of one request by lower-case name. Values are decoded when read, because most never are."""
+    """The headers of one request. `values` has them by lower-case name, as they arrived. They are decoded when read,
+    because most never are."""
 
     def __init__(self, raw: Collection[tuple[bytes, bytes]]) -> None:
-        self._values = dict(raw)
-        if len(self._values) == len(raw):
+        self.values = dict(raw)
+        if len(self.values) == len(raw):
             return
-        self._values = {}
+        self.values = {}
         for name, value in raw:
-            if name in self._values:
+            if name in self.values:
                 # Joins a repeated header into a list (RFC 9110 section 5.3), or rejects it if it must be unique.
                 if name in _SINGLE or name.startswith(_PARAM_PREFIX):
                     raise InvalidRequest(f"header {name.decode('latin-1')}: expected one value, got several")
-                self._values[name] = self._values[name].strip(b" \t") + b", " + value.strip(b" \t")
+                self.values[name] = self.values[name].strip(b" \t") + b", " + value.strip(b" \t")
             else:
-                self._values[name] = value
+                self.values[name] = value
 
     def get(self, name: bytes) -> str | None:
-        # Without method calls where possible: a request reads about ten headers.
-        if name not in self._values:
-            return None
-        value = self._values[name]
-        if value[:1] in _BLANKS or value[-1:] in _BLANKS:
-            value = value.strip(b" \t")
-        return value.decode("latin-1")
+        return self.values[name].strip(b" \t").decode("latin-1") if name in self.values else None
 
     def get_raw(self, name: bytes) -> bytes:
         """Returns the bytes of a header, or none if it is absent."""
-        return self._values.get(name, b"").strip(b" \t")
+        return self.values.get(name, b"").strip(b" \t")
 
     def authorization(self) -> str | None:
         """Returns the value of Authorization, or the credential of X-API-KEY in its form. Two credentials that differ
         are rejected: a proxy may have added one of them."""
-        authorization, key = self.get(AUTHORIZATION), self.get(API_KEY)
-        if key is None:
+        authorization = self.get(AUTHORIZATION)
+        if API_KEY not in self.values:
             return authorization
-        bearer = f"Bearer {key}"
+        bearer = f"Bearer {self.get(API_KEY)}"
         if authorization is not None and authorization != bearer:
             raise InvalidRequest("Authorization and X-API-KEY: expected one credential, got two that differ")
         return bearer
 
     def accepts(self, media_type: str) -> bool:
         """Returns whether a media type is acceptable. Without an Accept header all are (RFC 9110 section 12.5.1)."""
-        accept = self._values.get(b"accept", b"*/*")
+        accept = self.values.get(b"accept", b"*/*")
         return (_cached_accepts if len(accept) <= _CACHED_MAX_BYTES else _accepts)(accept, media_type)
 
     def has_json_body(self) -> bool:
-        content_type = self._values.get(b"content-type", b"")
+        content_type = self.values.get(b"content-type", b"")
         return content_type == _JSON or content_type.partition(b";")[0].strip().lower() == _JSON
 
 
@@ -152,7 +146,7 @@ def _decode_value(value: str) -> str | None:
 # Request options outside the message: the profile in the address, and `config`, defaults for the call.
 #
 # A config is a JSON object in base64, standard or URL-safe, padded or not. It can set only the defaults that
-# `aggregator.filters` declares.
+# `aggregator.contract` declares.
 
 MCP_PATH = "/mcp"
 NO_CONFIG: Mapping[str, Any] = MappingProxyType({})
@@ -186,7 +180,9 @@ def query_value(query: bytes, name: str) -> str | None:
 
 def request_config(headers: Headers, query: bytes, max_bytes: int) -> Mapping[str, Any]:
     """Returns the config from the header or the query string; empty if there is none."""
-    header, parameter = headers.get(CONFIG), query_value(query, "config") if query else None
+    if not query and CONFIG not in headers.values:
+        return NO_CONFIG
+    header, parameter = headers.get(CONFIG), query_value(query, "config")
     if header is not None and parameter is not None:
         raise InvalidRequest("config: expected it in the header Mcp-Config or in the query string, got both")
     text = parameter if header is None else header
@@ -220,7 +216,7 @@ def _decode_config(text: str) -> Mapping[str, Any]:
 CACHE_MAX = 1024
 _UNKNOWN_HOST = "this host name is not served here; the operator can add it to allowed_hosts or set public_url"
 # A host name has at most 253 characters.
-CACHED_MAX_CHARS = 300
+CACHED_MAX_BYTES = 300
 # A name, or an address in brackets, and a port (RFC 9110 section 7.2). `urlsplit` ignores what follows the brackets.
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/?#\\\s]+))(?::[0-9]{0,5})?\Z", re.IGNORECASE)
 
@@ -244,12 +240,13 @@ class OriginGuard:
         self._problem = lru_cache(maxsize=CACHE_MAX)(self._find_problem)
 
     def check(self, headers: Headers) -> None:
-        host, origin = headers.get(b"host"), headers.get(b"origin")
+        values = headers.values
+        host, origin = values.get(b"host", b""), values.get(b"origin")
         # Longer headers are unusual, and must not fill the cache: anyone can send them.
-        is_short = len(host or "") <= CACHED_MAX_CHARS and len(origin or "") <= CACHED_MAX_CHARS
+        is_short = len(host) <= CACHED_MAX_BYTES and (origin is None or len(origin) <= CACHED_MAX_BYTES)
         if problem := (self._problem if is_short else self._find_problem)(host, origin):
             raise OriginRejected(problem)
-        if origin is None and headers.get(b"sec-fetch-site") == "cross-site":
+        if origin is None and b"sec-fetch-site" in values and headers.get(b"sec-fetch-site") == "cross-site":
             # The user may follow a link: the page opens in a tab, where the other site cannot read it.
             is_navigation = headers.get(b"sec-fetch-mode") == "navigate"
             if not is_navigation or headers.get(b"sec-fetch-dest") != "document":
@@ -264,10 +261,14 @@ class OriginGuard:
         if self._checks_host and not self._is_known_host(host) and not is_address(_host_name(host)):
             raise OriginRejected(_UNKNOWN_HOST)
 
-    def _find_problem(self, host: str | None, origin: str | None) -> str | None:
-        if self._checks_host and not self._is_known_host(host or ""):
+    def _find_problem(self, raw_host: bytes, raw_origin: bytes | None) -> str | None:
+        host = raw_host.strip(b" \t").decode("latin-1")
+        if self._checks_host and not self._is_known_host(host):
             return _UNKNOWN_HOST
-        if origin is not None and not self._is_trusted_origin(origin.lower(), (host or "").lower()):
+        if raw_origin is None:
+            return None
+        origin = raw_origin.strip(b" \t").decode("latin-1")
+        if not self._is_trusted_origin(origin.lower(), host.lower()):
             return "this origin is not allowed"
         return None
 

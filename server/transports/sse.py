@@ -15,11 +15,11 @@ from starlette.types import Receive, Scope, Send
 from auth.context import Principal, SessionId
 from config.errors import InvalidRequest, SessionNotFound, Unavailable
 from server.admission import AdmittedRequest, IncomingRequest
-from server.middleware import raw_error_headers
+from server.error_responses import raw_error_headers
 from server.protocol.connection import Connection
 from server.protocol.messages import error_message
 from server.runtime import Runtime
-from server.transports import http_messages
+from server.transports import http
 from server.transports.client_connections import decode_body
 from server.transports.headers import MCP_PATH, profile_in, query_value
 from sessions.store import new_session_id
@@ -62,13 +62,12 @@ class SseTransport:
                     post_headers, settings = request.headers, self._settings
                     if not post_headers.has_json_body():
                         # Also stops "simple" cross-site posts, which a browser sends without a preflight request.
-                        raise http_messages.HttpStatusError("the body must be application/json", 415)
+                        raise http.HttpStatusError("the body must be application/json", 415)
                     session_id = _session_id(incoming.query)
                     stream = self._find(request, session_id)
                     peer = None if stream is not None else await self._find_peer(request, session_id)
-                    body = await http_messages.read_body(
-                        receive, post_headers.get(b"content-length"), settings.body_max_bytes
-                    )
+                    content_length = post_headers.get(b"content-length")
+                    body = await http.read_body(receive, content_length, settings.body_max_bytes)
                     value = decode_body(body, request.connection)
                     if isinstance(value, list):
                         # Admission charged for one message. A batch that is too large is rejected, so it costs no more.
@@ -80,24 +79,24 @@ class SseTransport:
                         peer, _MESSAGE, (session_id, value, request.request_id)
                     ):
                         raise SessionNotFound
-                    await http_messages.send_empty(send, 202)
+                    await http.send_empty(send, 202)
                 case "DELETE":
                     session_id = _session_id(incoming.query)
                     if (stream := self._find(request, session_id)) is not None:
                         stream.end()
                     elif not await self._peers.send(await self._find_peer(request, session_id), _ENDED, session_id):
                         raise SessionNotFound
-                    await http_messages.send_empty(send, 204)
+                    await http.send_empty(send, 204)
                 case _:
-                    await http_messages.send_method_not_allowed(send)
+                    await http.send_method_not_allowed(send)
         except Exception as error:
-            response, status = http_messages.error_and_status(f"{scope['method']} {path}", error)
+            response, status = http.error_and_status(f"{scope['method']} {path}", error)
             headers = raw_error_headers(self._settings, response, profile)
-            await http_messages.send_json(send, status, error_message(None, response), headers)
+            await http.send_json(send, status, error_message(None, response), headers)
 
     async def _get(self, request: AdmittedRequest, path: str, receive: Receive, send: Send) -> None:
         if not request.headers.accepts("text/event-stream"):
-            raise http_messages.HttpStatusError("the Accept header must allow text/event-stream", 406)
+            raise http.HttpStatusError("the Accept header must allow text/event-stream", 406)
         stream = _EventStream(self._runtime, request, path, send)
         # Without scheme and host, because clients resolve it against the URL they used, which a proxy may have changed.
         address = f"{self._base_path}{path}?{_SESSION_PARAMETER}={stream.session_id}"
@@ -201,11 +200,11 @@ class _EventStream:
 
     async def serve(self, address: str, receive: Receive) -> None:
         """Sends events until the client disconnects, the session is deleted, access is revoked or the server stops."""
-        await self._send({"type": "http.response.start", "status": 200, "headers": http_messages.STREAM_HEADERS})
+        await self._send({"type": "http.response.start", "status": 200, "headers": http.STREAM_HEADERS})
         await self._send_part(f"event: endpoint\ndata: {address}\n\n".encode())
         streams, principal = self._runtime.open_streams, self.request.principal
         writing = asyncio.create_task(self._write())
-        waits = (http_messages.wait_for_disconnect(receive), streams.wait_while_open(principal), self._ended.wait())
+        waits = (http.wait_for_disconnect(receive), streams.wait_while_open(principal), self._ended.wait())
         tasks = [writing, *(asyncio.create_task(wait) for wait in waits)]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -245,11 +244,11 @@ class _EventStream:
                 async with asyncio.timeout(self._runtime.settings.sse_keepalive_s):
                     message = await self._queue.get()
             except TimeoutError:
-                await self._send_part(http_messages.KEEP_ALIVE)
+                await self._send_part(http.KEEP_ALIVE)
                 continue
             if message is None:
                 return
-            await self._send_part(http_messages.message_event(message))
+            await self._send_part(http.message_event(message))
 
     async def _send_part(self, body: bytes) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": True})

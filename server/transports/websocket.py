@@ -17,7 +17,7 @@ from aggregator.libraries import own_only
 from auth.context import Principal, RequestContext, SessionId
 from config.errors import FlorilegiumError, InvalidRequest
 from server.admission import BEARER_SUBPROTOCOL, AdmittedRequest, IncomingRequest, with_config_defaults
-from server.middleware import json_error
+from server.error_responses import json_error
 from server.protocol.connection import Connection
 from server.protocol.messages import encode
 from server.runtime import Runtime

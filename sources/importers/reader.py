@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
+
 from config.errors import InvalidParams
 from sources.importers.engine import reader_messages
 from sources.importers.engine.batches import BatchReader, limit_events
@@ -66,7 +68,7 @@ class _Reader:
                         for kind, items in batch.items.items():
                             batch.reports += [FailedItem(kind, _NOT_SENT) for item in items if not _is_sendable(item)]
                             items[:] = [item for item in items if _is_sendable(item)]
-                        self._send(reader_messages.ReadBatch(batch))
+                        self._send(reader_messages.ReadJsonBatch(msgspec.json.encode(batch)))
 
     def _send_found(self, results: Iterator[DiscoveryResult]) -> None:
         files = []
@@ -102,12 +104,12 @@ class _Reader:
             self._send(reader_messages.ReadProgress(bytes_read))
 
 
-_NOT_SENT = "contains a lone surrogate, a number out of range or too many levels"
+_NOT_SENT = "contains a lone surrogate or too many levels"
 
 
 def _is_sendable(item: ImportedItem) -> bool:
     try:
-        reader_messages.encode_response(item)
+        msgspec.json.encode(item)
     except (UnicodeEncodeError, OverflowError, TypeError, ValueError, RecursionError):
         return False
     return True

@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from sources.text.stemming import STOPWORDS
+from sources.text.segmentation import STOPWORDS
 
 # -- command lines -----------------------------------------------------------------------------------------------------
 # Recognizes command lines in queries: in `git rebase -i squash` the dash does not exclude anything.

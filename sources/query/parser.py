@@ -34,13 +34,13 @@ from sources.query.grammar import (
     without_operators,
 )
 from sources.query.lexer import BareWord, QueryLimits, QuotedText, Symbol, lexemes
-from sources.query.spellings import join_numbers
+from sources.query.numbers import join_numbers
 from sources.query.words import (
     WordReader,
     is_foreign,
     is_plain_word,
     is_stop_word,
-    is_weak_plain_word,
+    is_weak_token,
     limit_tokens,
     phrase_word,
     with_articles,
@@ -49,7 +49,7 @@ from sources.query.words import (
     with_tones,
 )
 from sources.text.folding import is_vietnamese
-from sources.text.stemming import stem
+from sources.text.segmentation import stem
 from sources.times import TIME_WORDS, TimeMention, TimeSpan
 
 
@@ -122,7 +122,7 @@ def parse(text: str, limits: QueryLimits = _DEFAULT_LIMITS) -> ParsedQuery:
 def _parse_plain_words(text: str, typed: Sequence[str], limits: QueryLimits) -> ParsedQuery | None:
     """Parses the most common kind of query, plain words, without lexer and grammar. Returns None if there are none, or
     too many."""
-    significant = [word for word in typed if not is_weak_plain_word(word)] or typed
+    significant = [word for word in typed if not is_weak_token(word.lower(), word)] or typed
     counts: dict[str, int] = {}
     words: dict[str, Word] = {}
     for word in significant:
@@ -132,9 +132,10 @@ def _parse_plain_words(text: str, typed: Sequence[str], limits: QueryLimits) -> 
             words[root] = with_other_spellings(Word(word, (Phrase(word, (token,)),)))
     if not 0 < len(words) <= limits.max_terms:
         return None
+    terms = tuple(map(Term, words.values(), counts.values()))
     return ParsedQuery(
-        expression=_any_of(tuple(words.values())),
-        terms=tuple([Term(word, counts[root]) for root, word in words.items()]),
+        expression=AnyOf(tuple(words.values())) if len(terms) > 1 else terms[0].word,
+        terms=terms,
         filters=_NO_FILTERS,
         read_as=None,
         has_operators=False,

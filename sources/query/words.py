@@ -14,18 +14,19 @@ from msgspec import Struct
 
 from sources.query.grammar import Phrase, Prefix, QueryNotes, Word
 from sources.query.lexer import BareWord, QueryLimits, QuotedText
-from sources.query.spellings import joined_spelling, number_spellings, other_spellings, with_spellings
+from sources.query.numbers import Tokens, joined_spelling, number_spellings
 from sources.text.folding import fold, tone_token
 from sources.text.segmentation import (
+    STOPWORDS,
     UNSPACED_RUN,
     camel_case_parts,
     letter_clusters,
     letter_pairs,
     spaced_words,
+    stem,
     tokenize,
     unspaced_runs,
 )
-from sources.text.stemming import STOPWORDS, stem
 
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)+)", re.IGNORECASE)
 _WEB_ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]*://(?:www\.)?|www\.)", re.IGNORECASE)
@@ -41,6 +42,21 @@ _TWO_LETTERS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "�
 _WRITTEN_AS_TWO = re.compile("[äöüåø]")
 _DIGRAPH = re.compile("(?<![aeiouq])(?:ae|oe|ue|aa)")
 _DIGRAPH_MIN_CHARS = 6
+# Words that English writes with a hyphen as often as without. Any other beginning (`remember`, `every`) would be tried
+# for most words of a query.
+_HYPHENATED = re.compile(
+    "(co)(o.{4,})|(re|pre)(e.{3,})|(non|anti|multi|semi|self)(.{4,})|(e)(mails?|books?|commerce|bikes?|learning)"
+    "|(x)(rays?|rayed)|(t)(shirts?)|(wi)(fi)"
+)
+# Nouns whose plural Porter's algorithm does not reduce to the singular.
+_IRREGULAR = """
+    mouse mice  foot feet  tooth teeth  goose geese  man men  woman women  louse lice  ox oxen  child children
+    person people  leaf leaves  knife knives  wife wives  wolf wolves  shelf shelves  half halves  calf calves
+    thief thieves  loaf loaves  index indices  matrix matrices  vertex vertices  appendix appendices
+    criterion criteria  phenomenon phenomena
+"""
+_SINGULARS, _PLURALS = _IRREGULAR.split()[::2], _IRREGULAR.split()[1::2]
+_OTHER_NUMBER: dict[str, str] = dict(zip(_SINGULARS + _PLURALS, _PLURALS + _SINGULARS, strict=True))
 _HIRAGANA = re.compile("[\u3041-\u309f]+")
 _LEADING_PUNCTUATION = "([{<'’`,;:!?*/\\|~^&%$=_"
 _TRAILING_PUNCTUATION = ")]}>'’`.,;:!?*/\\|~^&%$=_…"
@@ -94,11 +110,6 @@ _KNOWN_MAX_CHARS = 32
 def is_plain_word(text: str) -> bool:
     """Returns whether a text is a single token in any context: no operator, no identifier, no other script."""
     return text.isascii() and text.isalpha() and (text.islower() or text.istitle())
-
-
-def is_weak_plain_word(text: str) -> bool:
-    """Returns whether a plain word is insignificant by itself."""
-    return _is_weak_token(text.lower(), text)
 
 
 def literal_word(text: str) -> Word | None:
@@ -177,7 +188,20 @@ def with_other_spellings(word: Word) -> Word:
         other = _DIGRAPH.sub(lambda match: match[0][0], token)
     if other != token and stem(other) != stem(token) and other.isalnum():
         word = Word(word.text, (*word.alternatives, Phrase(other, (other,))))
-    return with_spellings(word, spellings) if (spellings := other_spellings(token)) else word
+    spellings: list[Tokens] = []
+    if (other_number := _OTHER_NUMBER.get(token)) is not None:
+        spellings.append((other_number,))
+    if (parts := _HYPHENATED.fullmatch(token)) is not None:
+        first, second = filter(None, parts.groups())
+        spellings.append((first, second))
+    return with_spellings(word, spellings) if spellings else word
+
+
+def with_spellings(word: Word, spellings: Iterable[Tokens]) -> Word:
+    """Returns a word that also matches where it is written in one of these ways."""
+    known = {phrase.tokens for phrase in word.alternatives}
+    others = [Phrase(" ".join(tokens), tokens) for tokens in dict.fromkeys(spellings) if tokens not in known]
+    return Word(word.text, (*word.alternatives, *others)) if others else word
 
 
 def is_stop_word(word: Word) -> bool:
@@ -255,10 +279,11 @@ def _display_text(token: str) -> str:
 
 
 def _loose_token(token: str, text: str) -> LooseWord:
-    return LooseWord(Word(text, (Phrase(text, (token,)),)), _is_weak_token(token, text))
+    return LooseWord(Word(text, (Phrase(text, (token,)),)), is_weak_token(token, text))
 
 
-def _is_weak_token(token: str, text: str) -> bool:
+def is_weak_token(token: str, text: str) -> bool:
+    """Returns whether the token of a word is insignificant by itself."""
     # Whether a letter is a name, as in vitamin C, plan B or the language R, and not an article or pronoun.
     return token in STOPWORDS or (
         len(token) == 1 and not (token.isdigit() or (len(text) == 1 and text.isupper() and text not in "AI"))

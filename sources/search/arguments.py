@@ -178,17 +178,17 @@ WITHOUT_TOTALS = "without_totals"
 
 
 def read_query(text: str, settings: Settings) -> ParsedQuery:
-    return _parse(text, settings.fixed.query_max_chars, QUERY_MAX_TERMS)
+    return _parse(text, settings.fixed.query_max_chars)
 
 
 # All sources parse the same text during one search; older texts are not worth keeping.
 @lru_cache(maxsize=64)
-def _parse(text: str, max_chars: int, max_terms: int) -> ParsedQuery:
+def _parse(text: str, max_chars: int) -> ParsedQuery:
     # Of plain words, the search chooses the rarest. What a pasted text is about may come late in it.
     query = parse(text, QueryLimits(max_chars=max_chars, max_terms=_READ_TERMS_MAX))
-    if len(text) <= max_terms or can_have_near_terms(query):
+    if len(text) <= QUERY_MAX_TERMS or can_have_near_terms(query):
         return query
-    return parse(text, QueryLimits(max_chars=max_chars, max_terms=max_terms))
+    return parse(text, QueryLimits(max_chars=max_chars, max_terms=QUERY_MAX_TERMS))
 
 
 def build_query(

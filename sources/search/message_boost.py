@@ -12,8 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from sources.text.segmentation import segment
-from sources.text.stemming import STOPWORDS
+from sources.text.segmentation import STOPWORDS, segment
 from sources.times import TIME_WORDS
 
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from itertools import takewhile
+from itertools import compress, takewhile
 from math import log, sqrt
 from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -20,8 +20,7 @@ from sources.query import Term
 from sources.search.message_boost import QUESTION_MARKS, ROLES, MessageBoost
 from sources.search.term_matching import TermCounter, TermCounts
 from sources.text.folding import JOINED_TEXTS, fold, fold_joined
-from sources.text.segmentation import segment
-from sources.text.stemming import STOPWORDS, stem
+from sources.text.segmentation import STOPWORDS, segment, stem
 from sources.times import RELATIVE_WORDS, TimeSpan, find_times, resolve
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 # The whole formula, by words: each term of the query has a weight (`term_weights`). A text gets the sum of those of
 # its terms, saturated by how often they occur (`Scorer.tally`), times the root of the share of the query that it has,
 # plus a share for a title that matches, divided by what the whole query could reach (`Scorer.scores`). `QueryBoosts`
-# then raises the odds for times and people that the query names. `FusedSearch` adds the meaning: it replaces the score
+# then raises the odds for times and people that the query names. `TextSearch` adds the meaning: it replaces the score
 # by `(1 - w) * score + w * cosine`, where the cosine is boosted in the same way. Last, `MessageBoost` raises or lowers
 # the odds of messages.
 
@@ -111,15 +110,17 @@ class Scorer:
         bit = 1
         for weight, parts in zip(self._weights, counts, strict=True):
             for part, count in parts.items():
-                index, occurrences = part - texts, count
-                if part < texts:
+                if part >= texts:
+                    index, occurrences = part - texts, count
+                    if index in parts:
+                        continue  # counted with the prominent part
+                else:
+                    index = part
                     prominence = 1 if part in plain else self._prominence
-                    index, occurrences = part, prominence * count + parts.get(part + texts, 0)
+                    occurrences = prominence * count + parts.get(part + texts, 0)
                     prominent[index] |= bit
-                elif index in parts:
-                    continue  # counted with the prominent part
-                saturation = occurrences + (_DAMPING + _DAMPING_PER_CHAR * lengths_chars[index])
-                scores[index] += weight * occurrences / saturation
+                damping = _DAMPING + _DAMPING_PER_CHAR * lengths_chars[index]
+                scores[index] += weight * occurrences / (occurrences + damping)
                 terms[index] |= bit
             bit <<= 1
         total = self._total
@@ -522,8 +523,8 @@ class ComparableScoring(BlockScoring):
     def _terms_in(self, name: str) -> tuple[int, ...]:
         terms = self._terms_in_names.get(name)
         if terms is None:
-            found = self._counter.count(segment(name))
-            terms = self._terms_in_names[name] = tuple([term for term, count in enumerate(found) if count])
+            counts = self._counter.count(segment(name))
+            terms = self._terms_in_names[name] = tuple(compress(range(len(counts)), counts))
         return terms
 
 

@@ -5,15 +5,16 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
+from operator import itemgetter
 
 from msgspec import Struct
 
+from config.numbers import clamp
 from sources.query import Prefix, Term
 from sources.search.term_matching import TermMatcher, term_matcher
 from sources.text.alignment import AlignedForm
 from sources.text.folding import fold, folds_bytewise, grapheme_boundary_after, grapheme_boundary_before
-from sources.text.segmentation import encode_latin1, fold_identifiers, has_camel_case, segment
-from sources.text.stemming import stem, stem_prefix
+from sources.text.segmentation import encode_latin1, fold_identifiers, has_camel_case, segment, stem, stem_prefix
 
 LENGTH_MAX = 1_000
 SCAN_MAX_CHARS = 8_192
@@ -30,6 +31,7 @@ _BIAS_WEIGHT = 0.25
 
 # A match in a text: start, end and index of the term. A plain tuple, because long texts have hundreds to be sorted.
 _TermMatch = tuple[int, int, int]
+_match_end = itemgetter(1)
 
 
 class Snippet(Struct, frozen=True, gc=False):
@@ -58,9 +60,10 @@ class Highlighter:
         self._count = len(terms)
         self._weights = [1.0] * len(terms) + [_BIAS_WEIGHT] * len(bias)
         self._scan_max_chars = scan_max_chars
-        # The text that was scanned last: a hit that has room for it gets a longer snippet of the same text.
-        self._scanned: tuple[str, _Region, list[_TermMatch]] | None = None
+        # The texts of the page, and the text that was scanned last: a hit that has room for it gets a longer snippet of
+        # the same text.
         self._page: dict[str, tuple[_Region, list[_TermMatch]]] = {}
+        self._scanned = self._page
 
     def matches(self, text: str) -> bool:
         """Returns whether any term matches a text."""
@@ -98,13 +101,14 @@ class Highlighter:
                     at += 1
                 page[text] = region, own
                 start = end + 1
-        self._page = page
+        self._page = self._scanned = page
 
     def snippet(self, text: str, length: int = 300, passage: tuple[int, int] | None = None) -> Snippet:
         """Returns at most `length` characters (1..1000), ellipses included, around the densest matches. Without any
         match, it starts at the passage, if one is given."""
-        length = min(max(length, 1), LENGTH_MAX)
-        region, matches = self._page.get(text) or self._scan(text)
+        if not 0 < length <= LENGTH_MAX:
+            length = clamp(length, 1, LENGTH_MAX)
+        region, matches = self._scanned.get(text) or self._scan(text)
         if not matches:
             start = min(passage[0], max(0, len(text) - length)) if passage else 0
             if start != region.start:
@@ -130,14 +134,11 @@ class Highlighter:
 
     def _scan(self, text: str) -> "tuple[_Region, list[_TermMatch]]":
         """Returns the part of a text that snippets are taken from, and the matches in it."""
-        scanned = self._scanned
-        if scanned is not None and scanned[0] == text:
-            return scanned[1:]
         if len(text) <= self._scan_max_chars:
             region = _Region(text, 0, self._scan_max_chars)
-            matches = self._find_all(region.line)
-            self._scanned = text, region, matches
-            return region, matches
+            scanned = region, self._find_all(region.line)
+            self._scanned = {**self._page, text: scanned}
+            return scanned
         # A text that is too long is scanned near the first occurrences of most terms.
         firsts = sorted({first for term in self._terms if (first := _first_occurrence(text, _probes(term))) >= 0})
         reach = self._scan_max_chars // 2
@@ -196,7 +197,7 @@ class Highlighter:
         line, size = region.line, len(region.line)
         if size <= length and not region.start and not region.is_truncated:
             return 0, size
-        start, end = matches[0][:2] if len(matches) == 1 else self._densest(matches, length * 3 // 4)
+        start, end = self._densest(matches, length * 3 // 4) if matches else (0, 0)
         room = max(0, length - 2)  # an ellipsis on both sides
         first = max(0, min(start - max(0, room - end + start) // 2, size - room))
         if not first and not region.start:
@@ -214,6 +215,8 @@ class Highlighter:
 
     def _densest(self, matches: Sequence[_TermMatch], room: int) -> tuple[int, int]:
         """Returns the first span of at most `room` characters with the most distinct terms, then the most matches."""
+        if max(map(_match_end, matches)) - matches[0][0] <= room:
+            return matches[0][0], matches[-1][1]
         best, span = (0.0, 0), (0, 0)
         counts = [0] * len(self._weights)
         weight, left = 0.0, 0
@@ -283,19 +286,19 @@ class _Region:
     of their source."""
 
     def __init__(self, text: str, start: int, size: int) -> None:
-        self.start = start
-        self._source = text[start : start + size] if len(text) > size else text
-        self.is_truncated = start + len(self._source) < len(text)
+        source = text if len(text) <= size else text[start : start + size]
+        self.start, self._source = start, source
+        self.is_truncated = start + len(source) < len(text)
         # Joins lines first and cleans up further only if the passage shown needs it, which is rare.
-        self.lines = self._source.split("\n")
+        self.lines = source.split("\n")
         self.line = " ".join(filter(None, map(str.strip, self.lines)))
-        self.is_unmoved = not self.line or len(self.line) == len(self._source)
+        self.is_unmoved = len(self.line) in (0, len(source))
 
     def make_plain(self) -> None:
         self.lines = []
         self._source = _CONTROL.sub(" ", self._source)
         self.line = " ".join(self._source.split())
-        self.is_unmoved = not self.line or len(self.line) == len(self._source)
+        self.is_unmoved = len(self.line) in (0, len(self._source))
 
     def source_offset(self, offset: int) -> int:
         """Returns the offset in the text of a character of the line, found by counting words and letters."""
@@ -324,9 +327,11 @@ def _merge(matches: Iterable[_TermMatch], first: int, last: int, shift: int = 0)
             start, end = max(start, first), min(end, last)  # noqa: PLW2901 - clipped
             if start >= end:
                 continue
-        if start <= reached:
-            merged[-1] = (merged[-1][0], max(end, reached) + shift)
-        else:
+        if start > reached:
             merged.append((start + shift, end + shift))
-        reached = max(end, reached)
+        elif end > reached:
+            merged[-1] = (merged[-1][0], end + shift)
+        else:
+            continue
+        reached = end
     return merged

@@ -14,8 +14,7 @@ from unicodedata import normalize
 from sources.query import Phrase, Prefix, Term, Word
 from sources.query.words import strip_punctuation
 from sources.text.folding import fold, join_forms, tone_token
-from sources.text.segmentation import UNSPACED_RUN, is_cluster_start, letter_clusters, segment
-from sources.text.stemming import stem, stem_prefix
+from sources.text.segmentation import UNSPACED_RUN, is_cluster_start, letter_clusters, segment, stem, stem_prefix
 
 Span = tuple[int, int]
 

@@ -23,8 +23,7 @@ from sources.semantic.model import EmbeddingModel, ModelInfo, SemanticUnavailabl
 from sources.semantic.named_models import MULTILINGUAL, NAMED_MODELS, NamedModel, best_model, is_usable, load_model
 from sources.semantic.worker_process import WorkerProcess
 from sources.text.folding import fold, is_vietnamese
-from sources.text.segmentation import UNSPACED_RUN
-from sources.text.stemming import STOPWORDS
+from sources.text.segmentation import STOPWORDS, UNSPACED_RUN
 
 # -- languages ---------------------------------------------------------------------------------------------------------
 # How much of some texts is in other languages than English: `auto` chooses a model by it.

@@ -18,11 +18,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from functools import partial
 from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
+from config.errors import Overloaded
 from config.paths import UserId
 from sources.storage.contract import QueueState
 
@@ -150,6 +152,8 @@ class QueuedJob(Struct, eq=False):
     lane: JobLane
     group: JobGroup | None
     begin: Callable[[], None]
+    # For its caller, if it was submitted.
+    result: asyncio.Future[Any] | None = None
     number: int = 0
     queued_at: float = 0.0
     started_at: float | None = None
@@ -157,6 +161,18 @@ class QueuedJob(Struct, eq=False):
     has_result: bool = False
     cost_s: float = 0.0
     is_background: bool = False
+
+
+class Job(Struct, Generic[T], eq=False):
+    """A piece of work and the time it may take, which starts to run when the work does. `pace` slows it down."""
+
+    work: Callable[[Any], T]
+    limit_s: float
+    pace: "BackgroundPace | None" = None
+    due: float = float("inf")
+    is_stopped: bool = False
+    # Set by the thread that ran the job, whatever the outcome was.
+    is_finished: bool = False
 
 
 class _Share:
@@ -199,6 +215,59 @@ class JobQueue:
     def is_busy(self) -> bool:
         """Whether jobs that are not in the background are running."""
         return self._free < self.slots
+
+    def submit(
+        self,
+        user_id: UserId,
+        lane: JobLane,
+        job: Job[T],
+        run: Callable[..., T],
+        hand_over: Callable[[tuple[asyncio.Future[T], Callable[..., T]]], None],
+        stop: Callable[[Job[T]], None],
+        *,
+        lane_max: int,
+        gives_up: bool,
+    ) -> asyncio.Future[T]:
+        """Queues a job. Cancelling the future that it returns stops the job, or keeps it from being started.
+
+        When it is its turn, `hand_over` gives the future and `run` to a thread, which sets the result. `stop` is called
+        if the caller gave up while it was running. With `gives_up`, the caller times out even if the job does not end.
+        """
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        if lane.waiting + lane.is_busy >= lane_max:
+            result.set_exception(Overloaded("too many calls are waiting for this library; try again in a moment"))
+            return result
+        group = CURRENT_GROUP.get()
+        if group is not None and group.is_background:
+            job.pace = BackgroundPace(self)
+
+        def run_on_thread(*arguments: Any) -> T:
+            cpu_before_s = time.thread_time()
+            try:
+                return run(*arguments)
+            finally:
+                job.is_finished = True
+                # CPU time, because how long a job takes also depends on what else the machine does.
+                queued.cost_s = time.thread_time() - cpu_before_s
+                self.finish(queued)
+
+        def end(_: asyncio.Future[T]) -> None:
+            """Runs before the caller gets the result, or learns that it was cancelled or has timed out."""
+            if timer is not None:
+                timer.stop()
+            is_waiting = self.leave(queued)
+            # It refers to the job, which refers to it. Otherwise the result, with the texts of all hits, would stay in
+            # memory until the garbage collector finds it, which holds up all calls for as long.
+            queued.begin = _do_nothing
+            if not is_waiting and not job.is_finished:
+                stop(job)
+
+        begin = partial(hand_over, (result, run_on_thread))
+        queued = QueuedJob(charged_user(user_id, group), lane, group, begin, result)
+        timer = RunTimer(queued, result, job.limit_s) if gives_up else None
+        result.add_done_callback(end)
+        self.add(queued)
+        return result
 
     def add(self, job: QueuedJob) -> None:
         """Queues a job, and starts it if a slot and its connection are free."""
@@ -374,6 +443,10 @@ class JobQueue:
         else:
             self._free += 1
         self._run_total_s += self._clock() - job.started_at
+
+
+def _do_nothing() -> None:
+    """The start of a job that is over."""
 
 
 class BackgroundPace:

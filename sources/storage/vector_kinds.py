@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from config.paths import DatabaseKind
 from sources.installed import TABLE_KINDS
@@ -37,16 +38,13 @@ class VectorKind(Struct, frozen=True, kw_only=True):
     database: DatabaseKind
     table: str
     index: str
-
     # The tables that SQLite has for each kind.
+    vectors: str = ""
+    queue: str = ""
 
-    @property
-    def vectors(self) -> str:
-        return f"{self.name}_vectors"
-
-    @property
-    def queue(self) -> str:
-        return f"{self.name}_vectors_queue"
+    def __post_init__(self) -> None:
+        force_setattr(self, "vectors", f"{self.name}_vectors")
+        force_setattr(self, "queue", f"{self.name}_vectors_queue")
 
     def passages(
         self, connection: PassageConnection, dialect: Dialect, rowids: Sequence[int], *, has_context: bool

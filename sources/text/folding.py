@@ -117,7 +117,7 @@ INDEX_FOLDING = _IndexFoldingTable()
 # letter beyond Latin-1. Punctuation beyond Latin-1 (dashes, curly quotes) is encoded as "?" and so becomes a space,
 # which is exactly its fold.
 _LATIN1 = [FOLDING[code] for code in range(256)]
-_BYTE_TABLE = "".join(folded if len(folded) == 1 else " " for folded in _LATIN1).encode("latin-1", "replace")
+FOLDED_BYTES = "".join(folded if len(folded) == 1 else " " for folded in _LATIN1).encode("latin-1", "replace")
 _SINGLE_LATIN1 = "\xa0-\xa9\xab\xac\xae-\xb4\xb6-\xbb\xbf-\xc5\xc7-\xdd\xe0-\xe5\xe7-\xfd\xff"
 _PUNCTUATION = (
     "\u2000-\u200a\u2010-\u205f\u20a0-\u20a7\u20a9-\u20cf\u2200-\u22ff\u2500-\u259f\u3000-\u3003\u3008-\u3020"
@@ -125,7 +125,7 @@ _PUNCTUATION = (
 _NOT_BYTEWISE = re.compile(f"[^{_SINGLE_LATIN1}{_PUNCTUATION}]")
 _ASCII = bytes(range(128))
 # Texts are joined with NUL, which no stored text contains. Folded, it is a line break, which no folded text contains.
-_JOINED_BYTE_TABLE = b"\n" + _BYTE_TABLE[1:]
+_JOINED_BYTES = b"\n" + FOLDED_BYTES[1:]
 JOINED_TEXTS = " \n "
 # The only characters of Latin-1 in a folded text.
 _FOLDED_LATIN1 = b"abcdefghijklmnopqrstuvwxyz0123456789 "
@@ -143,18 +143,13 @@ def folds_bytewise(text: str) -> bool:
 
 def fold_bytewise(text: str) -> str:
     """Folds character by character, so that offsets in the text stay valid in the result."""
-    return fold_encoded(text.encode("latin-1", "replace"))
-
-
-def fold_encoded(encoded: bytes) -> str:
-    """Like `fold_bytewise`, for a text already encoded as Latin-1 with `?` for other characters."""
-    return encoded.translate(_BYTE_TABLE).decode("latin-1")
+    return text.encode("latin-1", "replace").translate(FOLDED_BYTES).decode("latin-1")
 
 
 def fold(text: str) -> str:
     """Returns the text as lower-case unaccented letters, digits and spaces. Unspaced scripts are not split."""
     if text.isascii():
-        return fold_bytewise(text)
+        return text.encode().translate(FOLDED_BYTES).decode("latin-1")
     return _fold_word(text) if len(text) <= _WORD_MAX_CHARS else _fold(text)
 
 
@@ -175,7 +170,7 @@ def fold_joined(texts: Sequence[str]) -> str:
     """
     joined = " \0 ".join(texts)
     if folds_bytewise(joined):
-        return f" {joined.encode('latin-1', 'replace').translate(_JOINED_BYTE_TABLE).decode('latin-1')} "
+        return f" {joined.encode('latin-1', 'replace').translate(_JOINED_BYTES).decode('latin-1')} "
     return join_forms(texts if _is_index_form("".join(texts)) else [t if _is_index_form(t) else fold(t) for t in texts])
 
 

@@ -108,10 +108,11 @@ class TokenScale(Struct, frozen=True):
 
     def tokens_of(self, weight: int, chars: int) -> int:
         """Returns the tokens of a text whose weight (by the default scale) and length are known."""
-        return self.tokens(weight if self.chars_per_token is None else chars)
+        return math.ceil(weight / _TOKEN) if self.chars_per_token is None else self.tokens(chars)
 
     def estimate_tokens(self, text: str) -> int:
-        return self.tokens(self.weigh(text))
+        weight = _weight(_encode(text)[1:-1]) if self.chars_per_token is None else len(text)  # as in `weigh`
+        return math.ceil(weight / (self.chars_per_token or _TOKEN))
 
     def weigh(self, text: str) -> int:
         """Returns the weight of a text in a response. Responses are JSON, in which a line break is two characters."""

@@ -9,7 +9,7 @@ from unicodedata import normalize
 from msgspec import Struct, structs
 
 from sources.text.folding import fold
-from sources.text.stemming import STOPWORDS
+from sources.text.segmentation import STOPWORDS
 from sources.times.attached import asks_for_anything_attached, find_attached_times
 from sources.times.scanner import MENTIONS_MAX, FoundTime, scan, tokenize_times
 from sources.times.words import (

@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
+from aggregator.contract import KnowledgeResponse, KnowledgeSearch
 from aggregator.fanout import Breaker
-from aggregator.responses import KnowledgeResponse
-from aggregator.search import Aggregator, KnowledgeSearch
+from aggregator.search import Aggregator
 from auth.context import RequestContext, SessionId, build_context
 from config.errors import StorageError
 from config.paths import DataRoot, UserId

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from aggregator.filters import read_config, search_defaults, session_context
+from aggregator.contract import read_config, search_defaults, session_context
 from auth.context import SCOPES, ClientId, Principal, RequestContext, SessionId, build_context
 from config.errors import InvalidParams, SessionNotFound
 from config.paths import DataRoot, new_user_id

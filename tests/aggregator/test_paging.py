@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from aggregator.responses import KnowledgeResponse, without_repetition
+from aggregator.contract import KnowledgeResponse, without_repetition
 from config.errors import InvalidParams, StorageError
 from sources.items import Loc, ResultItem
 from tests.aggregator.aggregator_fixture import (

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from aggregator.responses import KnowledgeResponse
-from aggregator.search import KnowledgeSearch
+from aggregator.contract import KnowledgeResponse, KnowledgeSearch
 from server.services import build_knowledge
 from tests.sources.source_fixture import SourceFixture, open_source_fixture
 

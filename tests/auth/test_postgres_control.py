@@ -127,7 +127,7 @@ async def test_concurrent_writes_of_two_processes_are_all_counted(postgres_locat
 
 
 async def until_changed(registry: Registry, revision: int) -> None:
-    while registry.revision() == revision:
+    while registry.database.revision() == revision:
         await asyncio.sleep(0.02)
 
 
@@ -141,7 +141,7 @@ async def test_access_withdrawn_by_another_process_ends(postgres_location: Conne
         key, alice_key = await there.create_key(alice.id, "laptop", [READ])
         _, bob_key = await there.create_key(bob.id, "laptop", [READ])
         await server.authenticate(f"Bearer {alice_key}")
-        revision = here.revision()
+        revision = here.database.revision()
 
         await there.revoke_key(key.id)
         await until_changed(here, revision)

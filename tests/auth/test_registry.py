@@ -361,31 +361,31 @@ async def test_revocation_outlives_the_token_and_is_then_purged(registry: Regist
 
 async def test_change_by_one_process_changes_the_revision_of_another(control_path: Path) -> None:
     async with Registry.open(control_path) as here, Registry.open(control_path) as there:
-        before = here.revision()
-        assert here.revision() == before
+        before = here.database.revision()
+        assert here.database.revision() == before
 
         await there.add_user("alice")
-        changed = here.revision()
+        changed = here.database.revision()
         assert changed != before
-        assert here.revision() == changed
+        assert here.database.revision() == changed
 
         await here.add_user("bob")
-        assert here.revision() != changed
+        assert here.database.revision() != changed
 
 
 async def test_every_revision_is_new_while_another_process_commits(control_path: Path) -> None:
     async with Registry.open(control_path) as registry:
         with closing(sqlite3.connect(control_path, isolation_level=None)) as other_connection:
             other_connection.execute("BEGIN EXCLUSIVE")
-            during = [registry.revision() for _ in range(3)]
+            during = [registry.database.revision() for _ in range(3)]
             other_connection.execute("ROLLBACK")
 
-        assert len({*during, registry.revision()}) == 4
+        assert len({*during, registry.database.revision()}) == 4
 
 
 async def test_revision_holds_no_lock(control_path: Path) -> None:
     async with Registry.open(control_path) as registry:
-        registry.revision()
+        registry.database.revision()
 
         with closing(sqlite3.connect(control_path, timeout=0, isolation_level=None)) as other_connection:
             other_connection.execute("BEGIN EXCLUSIVE")
@@ -437,7 +437,7 @@ async def test_closed_registry_raises_storage_error(control_path: Path) -> None:
     with pytest.raises(StorageError, match="closed"):
         await registry.list_users()
     with pytest.raises(StorageError):
-        registry.revision()
+        registry.database.revision()
 
 
 async def test_file_is_private_and_not_in_wal_mode(control_path: Path) -> None:

@@ -18,12 +18,11 @@ from loguru import logger
 
 from config.logging import (
     RequestFields,
-    RequestScope,
+    begin_request,
     configure,
     current_request_id,
     log_request,
     mask_credentials,
-    new_request_id,
 )
 from tests.cases import each_case
 
@@ -127,12 +126,12 @@ def test_json_line_has_time_level_message_request_id_and_bound_fields() -> None:
 
 def test_line_of_a_request_has_its_fields_in_both_formats() -> None:
     def act() -> None:
-        with RequestScope("r-1") as fields:
-            fields.user, fields.client, fields.client_name = "ada", "key_1", "Claude Code"
-            fields.tool, fields.outcome = "knowledge_search", "ok"
-            log_request("POST /mcp 200", fields, 12.345)
+        fields = begin_request("r-1")
+        fields.user, fields.client, fields.client_name = "ada", "key_1", "Claude Code"
+        fields.tool, fields.outcome = "knowledge_search", "ok"
+        log_request("POST /mcp 200", fields, 12.345)
 
-    line = line_of(act)
+    line = line_of(lambda: copy_context().run(act))
     del line["time"]
     assert line == {
         "level": "info",
@@ -145,7 +144,7 @@ def test_line_of_a_request_has_its_fields_in_both_formats() -> None:
         "outcome": "ok",
         "ms": 12.3,
     }
-    assert log_output("text", act).partition(" INFO     ")[2] == (
+    assert log_output("text", lambda: copy_context().run(act)).partition(" INFO     ")[2] == (
         "POST /mcp 200 request_id=r-1 user=ada client=key_1 "
         'client_name="Claude Code" tool=knowledge_search outcome=ok ms=12.3\n'
     )
@@ -223,10 +222,10 @@ def test_lines_are_written_to_standard_error_by_default(capsys: pytest.CaptureFi
 
 def test_every_line_of_a_request_has_its_request_id() -> None:
     def serve(request_id: str) -> None:
-        with RequestScope(request_id):
-            assert current_request_id() == request_id
-            logger.info("ours")
-            logging.getLogger("some.library").info("the library's")
+        begin_request(request_id)
+        assert current_request_id() == request_id
+        logger.info("ours")
+        logging.getLogger("some.library").info("the library's")
 
     def act() -> None:
         for request_id in ("ada-1", "bob-1"):
@@ -239,7 +238,7 @@ def test_every_line_of_a_request_has_its_request_id() -> None:
 
 
 def test_new_request_ids_are_unique_and_not_masked() -> None:
-    ids = {new_request_id() for _ in range(1000)}
+    ids = {copy_context().run(begin_request).request_id for _ in range(1000)}
     assert len(ids) == 1000
     assert all(mask_credentials(request_id) == request_id for request_id in ids)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from loguru import logger
 
-from server.loop_watchdog import ThreadTimes, watch_event_loop
+from server.serving import ThreadTimes, watch_event_loop
 
 LIMIT_MS = 50
 WAIT_MAX_S = 30

@@ -105,7 +105,7 @@ async def test_figures_of_hours_are_kept_for_a_week(own_api: RestClient) -> None
     metrics.record_call("tools/call", "search", "ok", 0.02)
     metrics.update_hours(start)
     metrics.record_call("tools/call", "search", "error", 0.3)
-    metrics.record_response(503)
+    metrics.responses[503] += 1
     metrics.update_hours(start + 60)
     await own_api.search({"query": "galleon"}, "ada")
     metrics.update_hours(start + 3600)

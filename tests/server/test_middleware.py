@@ -7,11 +7,10 @@ from typing import NoReturn
 from msgspec.structs import replace
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from aggregator.search import KnowledgeSearch
-from server.app import build_app
+from aggregator.contract import KnowledgeSearch
+from server.app import RequestLogMiddleware, build_app
 from server.lifespan import open_runtime
 from server.metrics import Metrics
-from server.middleware import RequestLogMiddleware
 from tests.cases import each_case
 from tests.live import live, make_settings
 from tests.server.clients import LegacyClient, handshake

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from config.errors import FlorilegiumError, wait_before_retry
-from server.middleware import RequestLogMiddleware
+from server.app import RequestLogMiddleware
 from tests.live import live, make_settings
 from tests.server.clients import handshake, message, modern_headers, modern_params
 from tests.server.http_client import HttpResponse, RawConnection, fetch

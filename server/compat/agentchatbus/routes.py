@@ -20,7 +20,7 @@ from config.numbers import clamp
 from config.times import extend_to_microseconds, format_time, parse_time
 from server.compat.agentchatbus import schemas, threads
 from server.compat.agentchatbus.service import RESPONSE_MAX_BYTES, get_thread, require_writable
-from server.middleware import ErrorFormat, FieldError, field_errors, retry_after
+from server.error_responses import ErrorFormat, FieldError, field_errors, retry_after
 from server.operations.operation import CONFLICT, EVENT_STREAM, NOT_FOUND, NoArguments, ResponseWithHeaders, operation
 from server.profiles import BUS_WRITE
 from server.rest.errors import Unprocessable

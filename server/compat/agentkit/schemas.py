@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 from config.errors import FlorilegiumError, NotFound
 from config.logging import current_request_id
 from config.times import extend_to_microseconds, format_time_microseconds
-from server.middleware import ErrorFormat, FieldError, field_errors, retry_after
+from server.error_responses import ErrorFormat, FieldError, field_errors, retry_after
 from server.rest.errors import Unprocessable
 from sources.importers.formats.conversation_archive import ArchivedMessage, ConversationSummary, archived_message
 from sources.records import Conversation, Message, Role

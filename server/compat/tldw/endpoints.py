@@ -16,8 +16,8 @@ from auth.context import ADMIN, Owner, Principal, SessionId
 from config.errors import FlorilegiumError, InvalidParams, InvalidRequest, SessionNotFound
 from config.times import format_timestamp
 from server.admission import AdmittedRequest, IncomingRequest, with_config_defaults
+from server.error_responses import PRIVATE_HEADERS, json_error
 from server.metrics import Metrics, ToolCalls
-from server.middleware import PRIVATE_HEADERS, json_error
 from server.protocol import messages
 from server.protocol.call import Call, NullPeer, legacy_call, with_handshake_defaults
 from server.protocol.legacy_sessions import SESSION_METHODS
@@ -26,7 +26,7 @@ from server.rest.errors import MethodNotAllowed, Unprocessable
 from server.runtime import Runtime
 from server.transports.client_connections import decode_body
 from server.transports.headers import SESSION, query_value
-from server.transports.http_messages import HttpStatusError, error_and_status, read_body
+from server.transports.http import HttpStatusError, error_and_status, read_body
 from server.transports.websocket import WebSocketTransport
 from server.version import VERSION
 from sessions.store import Session, new_session_id

@@ -97,14 +97,26 @@ class ReadBatch(Struct, frozen=True, tag=True):
     batch: Batch
 
 
+class ReadJsonBatch(Struct, frozen=True, tag=True):
+    """A batch as JSON, for one with an integer of more than 64 bits, which MessagePack does not have."""
+
+    batch: bytes
+
+
 ReaderRequest = Confine | FindFiles | ProbeFiles | ReadFile | NextBatch | DocumentResult
-ReaderResponse = FoundFiles | ReadProgress | ParseDocument | ReadBatch
+ReaderResponse = FoundFiles | ReadProgress | ParseDocument | ReadBatch | ReadJsonBatch
 
 encode_request = msgspec.msgpack.Encoder().encode
 decode_request = msgspec.msgpack.Decoder(ReaderRequest).decode
 encode_response = msgspec.msgpack.Encoder().encode
 # Typed, unlike pickle: whatever bytes arrive, they become one of these values or an error.
-decode_response = msgspec.msgpack.Decoder(ReaderResponse).decode
+_decode_response = msgspec.msgpack.Decoder(ReaderResponse).decode
+_decode_batch = msgspec.json.Decoder(Batch).decode
+
+
+def decode_response(message: bytes) -> ReaderResponse:
+    response: ReaderResponse = _decode_response(message)
+    return ReadBatch(_decode_batch(response.batch)) if isinstance(response, ReadJsonBatch) else response
 
 
 def frame(message: bytes) -> bytes:

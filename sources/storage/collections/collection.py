@@ -29,9 +29,8 @@ from sources.storage.contract import (
     Search,
     TagCount,
 )
-from sources.storage.search.engine import SearchStatistics, SearchTarget
-from sources.storage.search.fused_search import NOT_APPLICABLE, FusedSearch, QueryVector, has_meaning, merge_pages
-from sources.storage.search.text_search import TextSearch, search_relaxed
+from sources.storage.search.engine import QueryVector, SearchStatistics, SearchTarget
+from sources.storage.search.text_search import NOT_APPLICABLE, TextSearch, has_meaning, merge_pages, search_relaxed
 from sources.storage.search.vocabulary import Spelling
 from sources.storage.tables import validation
 from sources.storage.tables.bulk import change_items, next_batch, undo_items
@@ -393,8 +392,8 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
             return search_relaxed(
                 search,
                 lambda reading: (
-                    self._has_match(connection, self.target, reading)
-                    or self._has_match(connection, human_only, reading)
+                    self.text_search(connection, reading).has_match()
+                    or self.text_search(connection, reading, human_only).has_match()
                 ),
                 lambda reading: self._search_both(connection, human_only, reading, meaning),
             )
@@ -402,7 +401,7 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
             return self._search_target(connection, self.target, search, meaning)
         return search_relaxed(
             search,
-            lambda reading: self._has_match(connection, self.target, reading),
+            lambda reading: self.text_search(connection, reading).has_match(),
             lambda reading: self._search_target(connection, self.target, reading, meaning),
         )
 
@@ -421,59 +420,42 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
             first = structs.replace(first, corpus=corpus)
         return merge_pages(search, public, self._search_target(connection, human_only, first, meaning))
 
-    def text_search(self, connection: SqlConnection, search: Search) -> TextSearch:
-        """Returns the search of the words alone."""
-        return TextSearch(connection, self.target, search, self._statistics, self._settings.ranked_rows_max)
-
-    def _has_match(
+    def text_search(
         self,
         connection: SqlConnection,
-        target: SearchTarget,
         search: Search,
+        target: SearchTarget | None = None,
+        meaning: QueryVector | SemanticStatus = SEMANTIC_OFF,
         extra_filter: SqlFilter = _NO_FILTER,
-    ) -> bool:
+    ) -> TextSearch:
         statistics, ranked_rows_max = self._statistics, self._settings.ranked_rows_max
-        return TextSearch(connection, target, search, statistics, ranked_rows_max, extra_filter).has_match()
+        return TextSearch(connection, target or self.target, search, statistics, ranked_rows_max, extra_filter, meaning)
 
     def _search_target(
         self, connection: SqlConnection, target: SearchTarget, search: Search, meaning: QueryVector | SemanticStatus
     ) -> HitPage:
         """Searches for the near words of a misspelled word too."""
-        if search.ranking == "meaning":
-            return self._run_search(connection, target, search, meaning)
-        if len(search.query.terms) > _TERMS_MAX and can_have_near_terms(search.query):
+        is_by_words = search.ranking != "meaning"
+        if is_by_words and len(search.query.terms) > _TERMS_MAX and can_have_near_terms(search.query):
             self._statistics.refresh(connection)
             corpus = search.known_corpus or self._statistics.corpus(search.query, connection)
             query = with_rarest_terms(search.query, corpus.frequencies, _TERMS_MAX)
             page = self._search_target(connection, target, structs.replace(search, query=query, corpus=None), meaning)
             return page if page.query is not None else structs.replace(page, query=query)
-        corrected = None if search.is_partial else self._correct(connection, target, search)
+        text_search = self.text_search(connection, search, target, meaning)
+        corrected = self._correct(connection, text_search) if is_by_words and not search.is_partial else None
         if corrected is None:
-            return self._run_search(connection, target, search, meaning)
-        page = self._run_search(connection, target, structs.replace(search, query=corrected, corpus=None), meaning)
+            return text_search.run()
+        reading = structs.replace(search, query=corrected, corpus=None)
+        page = self.text_search(connection, reading, target, meaning).run()
         return structs.replace(page, query=corrected) if page.total != 0 else page
 
-    def _correct(self, connection: SqlConnection, target: SearchTarget, search: Search) -> ParsedQuery | None:
+    def _correct(self, connection: SqlConnection, text_search: TextSearch) -> ParsedQuery | None:
         """Returns the query with near words, if it needs any."""
-        statistics, words_max = self._statistics, self._settings.near_words_max
-        return Spelling(connection, target, search, statistics, words_max).correct()
-
-    def _run_search(
-        self,
-        connection: SqlConnection,
-        target: SearchTarget,
-        search: Search,
-        meaning: QueryVector | SemanticStatus,
-        extra_filter: SqlFilter = _NO_FILTER,
-    ) -> HitPage:
-        statistics, ranked_rows_max = self._statistics, self._settings.ranked_rows_max
-        if not isinstance(meaning, SemanticStatus):
-            fused = FusedSearch(connection, target, search, statistics, ranked_rows_max, extra_filter, meaning=meaning)
-            return fused.run()
-        if search.ranking == "meaning":
-            return HitPage((), has_more=False, total=0, semantic=meaning)
-        page = TextSearch(connection, target, search, statistics, ranked_rows_max, extra_filter).run()
-        return page if meaning == SEMANTIC_OFF else structs.replace(page, semantic=meaning)
+        words_max = self._settings.near_words_max
+        if not words_max or not text_search.lacks_words():
+            return None
+        return Spelling(connection, text_search, self._statistics, words_max).correct()
 
 
 class SearchWork(Struct, frozen=True):

@@ -26,8 +26,8 @@ from sources.records import (
 )
 from sources.storage.collections.collection import ItemCollection, UserDatabase, read_method, write_method
 from sources.storage.contract import ALL_OBSERVATIONS, Corpus, ObservationFilter, Search
-from sources.storage.search.fused_search import NOT_APPLICABLE, QueryVector
-from sources.storage.search.text_search import search_relaxed
+from sources.storage.search.engine import QueryVector
+from sources.storage.search.text_search import NOT_APPLICABLE, search_relaxed
 from sources.storage.tables import sql, validation
 from sources.storage.tables.conversation_tables import MEDIA_ITEMS
 from sources.storage.tables.item_table import WriteContext
@@ -150,7 +150,8 @@ class Observations(ItemCollection[Observation, ObservationDraft, str]):
 
         def work(meaning: QueryVector | SemanticStatus, connection: sql.SqlConnection) -> HitPage:
             def run(reading: Search) -> HitPage:
-                corrected = self._correct(connection, self.target, reading) if reading.ranking != "meaning" else None
+                is_by_words = reading.ranking != "meaning"
+                corrected = self._correct(connection, self.text_search(connection, reading)) if is_by_words else None
                 if corrected is not None:
                     reading = replace(reading, query=corrected, corpus=None)
                 # How common the terms are in the library and the observations together.
@@ -161,11 +162,11 @@ class Observations(ItemCollection[Observation, ObservationDraft, str]):
                 own = statistics.count_each(connection, index, matches)
                 frequencies = tuple(map(sum, zip(library.frequencies, own, strict=True)))
                 weighted = replace(reading, corpus=Corpus(library.rows + rows, frequencies))
-                page = self._run_search(connection, self.target, weighted, meaning, conditions)
+                page = self.text_search(connection, weighted, None, meaning, conditions).run()
                 return page if corrected is None or page.total == 0 else replace(page, query=corrected)
 
             def has_match(reading: Search) -> bool:
-                return self._has_match(connection, self.target, reading, conditions)
+                return self.text_search(connection, reading, extra_filter=conditions).has_match()
 
             return search_relaxed(search, has_match, run)
 

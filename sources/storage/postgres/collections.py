@@ -47,23 +47,21 @@ from sources.storage.postgres.search.meaning import LibraryQueryVector
 from sources.storage.postgres.search.statistics import HAS_CANDIDATES, SEARCHES, EntryStatistics
 from sources.storage.postgres.search.tsquery_engine import TARGETS
 from sources.storage.postgres.vectors.vector_tables import searched_model
-from sources.storage.search.engine import SearchTarget
-from sources.storage.search.fused_search import QueryVector
+from sources.storage.search.engine import QueryVector
+from sources.storage.search.text_search import TextSearch
 from sources.storage.tables.item_table import DraftT, RecordT
 from sources.storage.tables.kind_tables import PLAIN_TABLES
 from sources.storage.tables.sql import SqlConnection
 
 
 class PostgresCollection(StoredCollection[RecordT, DraftT, IdT]):
-    _statistics: EntryStatistics
-
     def __init__(
         self, source: str, database: PostgresDatabase, settings: StorageSettings, client_id: str, *, is_agent: bool
     ) -> None:
         super().__init__(source, database, settings, client_id, is_agent=is_agent)
         self.target = TARGETS[source]
         self._library = database
-        self._statistics = EntryStatistics(database.counts, settings.sources)
+        self._statistics = self._entries = EntryStatistics(database.counts, settings.sources)
 
     def run_search(self, connection: SqlConnection, search: Search, meaning: QueryVector | SemanticStatus) -> HitPage:
         self.read_ahead(connection, [SearchWork(self, search, meaning)])
@@ -74,17 +72,17 @@ class PostgresCollection(StoredCollection[RecordT, DraftT, IdT]):
         assert isinstance(connection, LibraryConnection)
         if SEARCHES not in connection.known:
             connection.known[SEARCHES] = searches
-            self._statistics.read_ahead(connection)
+            self._entries.read_ahead(connection)
 
-    def _correct(self, connection: SqlConnection, target: SearchTarget, search: Search) -> ParsedQuery | None:
+    def _correct(self, connection: SqlConnection, text_search: TextSearch) -> ParsedQuery | None:
         """Once for all sources of a call: near words are those of the library, unless a kind is not counted in it."""
         assert isinstance(connection, LibraryConnection)
-        kind, known = ENTRY_KINDS[target.index.table], connection.known
-        key = ("corrected", None if kind.is_counted else kind.index, search.query)
+        kind, known = ENTRY_KINDS[text_search.target.index.table], connection.known
+        key = ("corrected", None if kind.is_counted else kind.index, text_search.search.query)
         if key not in known:
-            known[key] = corrected = super()._correct(connection, target, search)
+            known[key] = corrected = super()._correct(connection, text_search)
             if kind.is_counted and (corrected is not None or HAS_CANDIDATES not in known):
-                self._statistics.read_ahead(connection, corrected, is_corrected=True)
+                self._entries.read_ahead(connection, corrected, is_corrected=True)
         result: ParsedQuery | None = known[key]
         return result
 

@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import field
 
 from config.errors import Conflict, FlorilegiumError, InvalidParams, SourceTimeout, StorageError, Unavailable
 from config.event_counts import POSTGRES_EVENTS
@@ -23,7 +24,7 @@ from config.postgres.errors import (
     storage_error,
 )
 from config.postgres.sql import Statement
-from sources.storage.job_queue import BackgroundPace
+from sources.storage.job_queue import Job
 from sources.storage.postgres.statements import tenant_statement
 from sources.storage.postgres.tables import LIBRARY_SCHEMA, TENANT_ROLE, TENANT_SETTING
 from sources.storage.tables.conversation_tables import CONVERSATIONS, MEDIA_ITEMS, MESSAGES
@@ -181,35 +182,12 @@ class NoLibrary(Unavailable):
     """The user has no library, and background work does not create one."""
 
 
-class LibraryJob(Generic[T]):
-    """A piece of work and the time it may take, which starts to run when the work does. `pace` slows it down. With
-    `is_repeatable`, it is run again if the connection is lost."""
+class LibraryJob(Job[T], eq=False, kw_only=True):
+    """With `is_repeatable`, it is run again if the connection is lost."""
 
-    __slots__ = (
-        "_connection",
-        "_guard",
-        "due",
-        "is_finished",
-        "is_repeatable",
-        "is_stopped",
-        "limit_s",
-        "pace",
-        "work",
-    )
-
-    def __init__(
-        self, work: LibraryWork[T], limit_s: float, pace: BackgroundPace | None = None, *, is_repeatable: bool = True
-    ) -> None:
-        self.work = work
-        self.limit_s = limit_s
-        self.pace = pace
-        self.is_repeatable = is_repeatable
-        self.due = float("inf")
-        self.is_stopped = False
-        # Set by the thread that ran the job, whatever the outcome was.
-        self.is_finished = False
-        self._guard = threading.Lock()
-        self._connection: LibraryConnection | None = None
+    is_repeatable: bool = True
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+    _connection: "LibraryConnection | None" = None
 
     def start(self, limit_s: float | None = None) -> None:
         """Starts the time of the work, or of a part of it that has a limit of its own."""

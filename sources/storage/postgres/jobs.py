@@ -12,23 +12,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from config.errors import Overloaded, Unavailable
+from config.errors import Unavailable
 from config.event_counts import POSTGRES_EVENTS
 from config.paths import UserId
 from config.postgres.connection import ConnectionOptions, PostgresConnection, StatementInterrupted, Transaction
 from config.postgres.errors import driver_errors, is_connection_lost
-from sources.storage.job_queue import (
-    CURRENT_GROUP,
-    BackgroundPace,
-    JobLane,
-    JobQueue,
-    QueuedJob,
-    RunTimer,
-    charged_user,
-)
+from sources.storage.job_queue import Job, JobLane, JobQueue
 from sources.storage.postgres.connection import (
     LibraryConnection,
     LibraryJob,
@@ -42,7 +35,8 @@ if TYPE_CHECKING:
     from sources.storage.postgres.database import PostgresDatabase
 
 T = TypeVar("T")
-ThreadWork = Callable[["LibraryThread"], None]
+# A future, and what returns its result.
+ThreadWork = tuple["asyncio.Future[Any]", Callable[["LibraryThread"], Any]]
 
 _RETRY_PAUSE_S = 0.05
 # How long a job waits for a server that restarts. Longer would hold up the jobs of all users. A job also fails before
@@ -53,17 +47,21 @@ _CLOSE_MAX_S = 5.0
 
 
 class JobThreads:
-    """`jobs` decides which job runs next. It may start more jobs than it has slots, so there are more threads."""
+    """`jobs` decides which job runs next. It may start more jobs than it has slots, so there are more threads. A job
+    goes to the thread that was busy last, whose connection has prepared most statements; connections that are not
+    needed stay unused."""
 
-    def __init__(self, options: ConnectionOptions, jobs: JobQueue, count: int, queue_max: int) -> None:
+    def __init__(self, options: ConnectionOptions, jobs: JobQueue, count: int, lane_max: int) -> None:
         self.jobs = jobs
-        self._options = options
-        self._queue_max = queue_max
-        self._idle = IdleThreads()
-        self._threads = [LibraryThread(options, self._idle) for _ in range(count)]
-        self._pending: dict[UserId, int] = {}
+        self._lane_max = lane_max
+        self._lock = threading.Lock()
+        # Most recently used last.
+        self._idle: list[LibraryThread] = []
+        # More jobs may have started than there are threads.
+        self._backlog: deque[ThreadWork] = deque()
         self._running: set[LibraryJob[Any]] = set()
         self._is_closed = False
+        self._threads = [LibraryThread(options, self) for _ in range(count)]
 
     async def run(
         self,
@@ -80,122 +78,79 @@ class JobThreads:
         the caller times out even if the server is still stopping the statement; a writer must learn the outcome."""
         if self._is_closed:
             raise Unavailable("the server is stopping")
-        group = CURRENT_GROUP.get()
-        user_id = charged_user(user_id, group)
-        if self._pending.get(user_id, 0) >= self._queue_max:
-            raise Overloaded("too many calls are waiting for this library; try again in a moment")
-        is_background = group is not None and group.is_background
-        pace = BackgroundPace(self.jobs) if is_background else None
-        job = LibraryJob(work, limit_s, pace, is_repeatable=is_repeatable)
-        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        queued = QueuedJob(user_id, lane, group, lambda: self._idle.start(run_on_thread))
+        job = LibraryJob(work, limit_s, is_repeatable=is_repeatable)
 
-        def run_on_thread(thread: LibraryThread) -> None:
-            cpu_before_s = time.thread_time()
-            value: T | None = None
-            error: BaseException | None = None
-            try:
-                job.check()
-                value = thread.run_job(job, transaction)
-            except BaseException as raised:
-                error = raised
-            job.is_finished = True
-            # CPU time, because how long a job takes also depends on the server.
-            queued.cost_s = time.thread_time() - cpu_before_s
-            self.jobs.finish(queued)
-            pass_on((result, value, error))
+        def run_on(thread: LibraryThread) -> T:
+            job.check()
+            return thread.run_job(job, transaction)
 
-        self._pending[user_id] = self._pending.get(user_id, 0) + 1
         self._running.add(job)
-        self.jobs.add(queued)
-        timer = RunTimer(queued, result, limit_s) if gives_up else None
         try:
-            return await result
+            return await self.jobs.submit(
+                user_id, lane, job, run_on, self._hand_over, _stop, lane_max=self._lane_max, gives_up=gives_up
+            )
         finally:
-            if timer is not None:
-                timer.stop()
             self._running.discard(job)
-            self._pending[queued.user_id] -= 1
-            if not self._pending[queued.user_id]:
-                del self._pending[queued.user_id]
-            is_waiting = self.jobs.leave(queued)
-            # It refers to the job, which refers to it.
-            queued.begin = lambda: None
-            if not is_waiting and not job.is_finished:
-                job.stop()
 
     async def close(self) -> None:
         """Stops running jobs and closes the connections."""
-        self._is_closed = True
         for job in list(self._running):
             job.stop()
-        self._idle.close()
+        with self._lock:
+            self._is_closed = True
+            for thread in self._idle:
+                thread.inbox.put(None)
+            self._idle.clear()
         due = time.monotonic() + _CLOSE_MAX_S
         for thread in self._threads:
             await asyncio.to_thread(thread.join, max(0.0, due - time.monotonic()))
 
+    def next_work(self, thread: "LibraryThread") -> ThreadWork | None:
+        """Called by a thread without work, which waits until there is some. Returns None if it is to end."""
+        with self._lock:
+            if self._backlog:
+                return self._backlog.popleft()
+            if self._is_closed:
+                return None
+            self._idle.append(thread)
+        return thread.inbox.get()
 
-class IdleThreads:
-    """Chooses the thread of each job: the one that was busy last, whose connection has prepared most statements.
-    Connections that are not needed stay unused."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        # Most recently used last.
-        self._idle: list[LibraryThread] = []
-        # More jobs may have started than there are threads.
-        self._backlog: deque[ThreadWork] = deque()
-        self._is_closed = False
-
-    def start(self, work: ThreadWork) -> None:
+    def _hand_over(self, work: ThreadWork) -> None:
         with self._lock:
             if self._idle:
-                self._idle.pop().hand_over(work)
+                self._idle.pop().inbox.put(work)
             else:
                 self._backlog.append(work)
 
-    def wait(self, thread: "LibraryThread") -> None:
-        """Called by a thread that has no work. It gets some as soon as there is any, or is ended."""
-        with self._lock:
-            if self._backlog:
-                thread.hand_over(self._backlog.popleft())
-            elif self._is_closed:
-                thread.hand_over(None)
-            else:
-                self._idle.append(thread)
 
-    def close(self) -> None:
-        """Ends the threads when they have no more work."""
-        with self._lock:
-            self._is_closed = True
-            for thread in self._idle:
-                thread.hand_over(None)
-            self._idle.clear()
+def _stop(job: Job[Any]) -> None:
+    assert isinstance(job, LibraryJob)
+    job.stop()
 
 
 class LibraryThread(threading.Thread):
     """Runs jobs on one connection, which is opened on first use and replaced when it is lost or was used for long."""
 
-    def __init__(self, options: ConnectionOptions, idle: IdleThreads) -> None:
+    def __init__(self, options: ConnectionOptions, threads: JobThreads) -> None:
         # A process that exits without closing must not wait for its connections.
         super().__init__(name="library", daemon=True)
+        self.inbox: SimpleQueue[ThreadWork | None] = SimpleQueue()
         self._options = options
-        self._idle = idle
-        self._next: SimpleQueue[ThreadWork | None] = SimpleQueue()
+        self._threads = threads
         self._connection: LibraryConnection | None = None
         self.start()
 
-    def hand_over(self, work: ThreadWork | None) -> None:
-        """Without work, the thread ends."""
-        self._next.put(work)
-
     def run(self) -> None:
-        self._idle.wait(self)
-        while (work := self._next.get()) is not None:
-            work(self)
-            # It refers to the result, with the texts of all hits.
-            del work
-            self._idle.wait(self)
+        while (work := self._threads.next_work(self)) is not None:
+            result, run_on = work
+            try:
+                outcome = partial(_set_result, result, run_on(self))
+            except BaseException as error:
+                outcome = partial(_set_exception, result, error)
+            with suppress(RuntimeError):  # the event loop was closed
+                result.get_loop().call_soon_threadsafe(outcome)
+            # They refer to the result, with the texts of all hits.
+            del work, result, run_on, outcome
         self._close_connection()
 
     def run_job(self, job: LibraryJob[T], transaction: Callable[[int], Transaction]) -> T:
@@ -247,25 +202,14 @@ class LibraryThread(threading.Thread):
             connection.close()
 
 
-# A future, and what to set in it: a value or an error.
-Result = tuple["asyncio.Future[T]", T | None, BaseException | None]
+def _set_result(future: asyncio.Future[Any], value: object) -> None:
+    if not future.done():  # the caller has not given up
+        future.set_result(value)
 
 
-def pass_on(*results: Result[Any]) -> None:
-    """Passes results of a thread to the event loop, which is woken once."""
-
-    def set_results() -> None:
-        for future, value, error in results:
-            if future.done():  # the caller gave up
-                continue
-            if error is None:
-                future.set_result(value)
-            else:
-                future.set_exception(error)
-
-    if results:
-        with suppress(RuntimeError):  # the event loop was closed
-            results[0][0].get_loop().call_soon_threadsafe(set_results)
+def _set_exception(future: asyncio.Future[Any], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
 
 
 # -- leases ------------------------------------------------------------------------------------------------------------

@@ -2,26 +2,25 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from msgspec import Struct
 
 from sources.query import Expression, ParsedQuery
-from sources.records import Hit, HitFacets
+from sources.records import Hit, HitFacets, SemanticStatus
 from sources.search.scoring import TITLE_AND_BODY, BoostedPeriod, Prominence
-from sources.search.term_matching import TermCounter, best_field
+from sources.search.term_matching import TermCounter
+from sources.semantic.model import ModelInfo
 from sources.storage.contract import Corpus, Search
-from sources.storage.embedding import field_at
 from sources.storage.tables.dialect import Dialect
 from sources.storage.tables.item_table import decode_texts
 from sources.storage.tables.kind_tables import has_tags
 from sources.storage.tables.sql import SqlFilter, Statement, TextIndex, between, equals, json_array
-from sources.text.chunking import SHORT_CHARS
 
 if TYPE_CHECKING:
-    from sources.storage.search.text_search import MatchTier
     from sources.storage.vector_kinds import VectorKind
 
 
@@ -44,13 +43,19 @@ class FieldChoice(Struct, frozen=True):
     counter: TermCounter
 
 
-class RankingResult(Struct, kw_only=True, gc=False):
-    """What the search computes for a candidate. `entry` is the rowid of its index entry."""
+class MatchedEntry(Struct, gc=False):
+    """What a statement says about an index entry before the columns of its candidate: its rowid, its rank if it has
+    one (lower is better), and whether it matches `MatchTier.first`, which scoring sets for what has all terms."""
 
-    entry: int = 0
-    bm25: float | None = None
+    entry: int
+    bm25: float | None
+    has_all_terms: int
+
+
+class RankingResult(MatchedEntry, kw_only=True, gc=False):
+    """What the search computes for a candidate."""
+
     more_in_item: int = 0
-    has_all_terms: bool = False
     # Whether the less prominent text contains words of the query, and whether only that does.
     is_matched_in_other: bool = False
     is_matched_aside: bool = False
@@ -70,8 +75,8 @@ class RankingResult(Struct, kw_only=True, gc=False):
 
 
 class HitCandidate(RankingResult, gc=False):
-    """The columns that every source selects first, in this order; subclasses add their own columns after them.
-    Implements `RankedMatch`."""
+    """The columns that every source selects after those of the entry, in this order; subclasses add their own columns
+    after them. Implements `RankedMatch`."""
 
     # Whether candidates of this class can have a speaker, or an author whose name is part of the other text.
     has_speakers: ClassVar[bool] = False
@@ -141,10 +146,6 @@ class HitCandidate(RankingResult, gc=False):
         # Fields of media and of messages.
         return HitFacets(self.created_at, tags, getattr(self, "media_type", None), getattr(self, "sender", None))
 
-    @classmethod
-    def prepare_hits(cls, candidates: Sequence[Any], choice: FieldChoice) -> None:
-        """Stores what the hits of candidates of this class need to know about the search."""
-
     def hit(self) -> Hit:
         """Returns the hit, which is built once: one that is shown is read for its snippet, for a longer one, and for
         its other fields."""
@@ -213,92 +214,31 @@ class FieldsCandidate(HitCandidate, gc=False):
         return len(self.title) + len(self.body)
 
 
-class NamedFieldsCandidate(FieldsCandidate, gc=False):
-    """A candidate whose hit shows the field that matches best. If it was found by its meaning, that is the one with the
-    nearest passage."""
-
-    @property
-    def title_field(self) -> str:
-        raise NotImplementedError
-
-    @property
-    def unsearched(self) -> Collection[str]:
-        """The fields that are part of the hit but not of the index."""
-        raise NotImplementedError
-
-    @property
-    def embedded(self) -> Sequence[str]:
-        """The fields that are embedded together, in this order."""
-        raise NotImplementedError
-
-    @property
-    def text_chars(self) -> int:
-        return self.item_chars
-
-    @classmethod
-    def prepare_hits(cls, candidates: Sequence[Any], choice: FieldChoice) -> None:
-        for candidate in candidates:
-            candidate.field_choice = choice
-            # Choosing a field takes time in proportion to the text, and hits are built on the event loop.
-            if candidate.item_chars > SHORT_CHARS:
-                candidate.hit()
-
-    def build_hit(self) -> Hit:
-        fields = self.fields()
-        # A hit without a word of the query was found by its meaning alone.
-        is_by_meaning = self.passage is not None and not self.lexical
-        shown = None if is_by_meaning else self._best_field(fields)
-        if shown is not None:
-            return self.make_hit(shown[1], field=shown[0], fields=fields)
-        field, text, passage = self._nearest_field(fields)
-        return self.make_hit(text, field=field, fields=fields, passage=passage)
-
-    def fields(self) -> dict[str, str]:
-        """Returns the texts of all fields but the title."""
-        raise NotImplementedError
-
-    def _best_field(self, fields: Mapping[str, str]) -> tuple[str, str] | None:
-        assert self.field_choice is not None
-        requested = {name: text for name, text in fields.items() if name in self.field_choice.searched}
-        unsearched = self.unsearched
-        searched = requested or {name: text for name, text in fields.items() if name not in unsearched}
-        return best_field(searched, self.field_choice.counter)
-
-    def _nearest_field(self, fields: Mapping[str, str]) -> tuple[str, str, tuple[int, int] | None]:
-        """Returns the field of the nearest passage, and the passage relative to it; the name if there is none."""
-        if self.passage is None or not any(fields[name] for name in self.embedded):
-            return self.title_field, self.title, None
-        start, end = self.passage
-        index, offset = field_at([fields[name] for name in self.embedded], start)
-        return self.embedded[index], fields[self.embedded[index]], (offset, offset + end - start)
-
-
 # -- target ------------------------------------------------------------------------------------------------------------
 # What a search runs on: the full-text index of a source, the tables behind it, and the conditions on their rows.
 
 
 class CandidateSql(Struct, frozen=True):
-    """Selects the columns of candidates. `tables` are joined with a table `wanted`, whose `value` is an index rowid,
-    each on its condition; `more_tables` is the SQL of further joins."""
+    """Selects the columns of candidates. `tables` are joined with a table `wanted`, whose `value` is an index rowid;
+    each join is written as `{join}`. `more_tables` is the SQL of further joins."""
 
     columns: str
-    tables: tuple[tuple[str, str], ...]
+    tables: str
     more_tables: str = ""
 
     def select_page(self, page: str, rowid: str = "value") -> str:
         """Selects the rowid, `rank` and `is_first` of a page of entries, followed by the columns. These are NULL for an
         entry without a row, such as that of a title."""
-        tables = " ".join([f"LEFT JOIN {table} ON {condition}" for table, condition in self.tables])
         columns = f"wanted.{rowid}, wanted.rank, wanted.is_first, {self.columns}"
-        return f"SELECT {columns} FROM ({page}) AS wanted {tables} {self.more_tables}"
+        return f"SELECT {columns} FROM ({page}) AS wanted {self.tables.format(join='LEFT JOIN')} {self.more_tables}"
 
 
 @cache
 def select_listed(select: CandidateSql, dialect: Dialect) -> str:
-    """Selects the rowids in a list, which is the parameter, each followed by the columns. In any order."""
-    tables = " ".join([f"{dialect.join} {table} ON {condition}" for table, condition in select.tables])
-    columns = f"CAST(wanted.value AS BIGINT), {select.columns}"
-    return f"SELECT {columns} FROM {dialect.listed()} {tables} {select.more_tables}"
+    """Selects the rowids in a list, which is the parameter, each without a rank and followed by the columns. In any
+    order."""
+    columns = f"CAST(wanted.value AS BIGINT), NULL, 0, {select.columns}"
+    return f"SELECT {columns} FROM {dialect.listed()} {select.tables.format(join=dialect.join)} {select.more_tables}"
 
 
 class SearchTarget(Struct, frozen=True, kw_only=True):
@@ -375,70 +315,103 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
     def _read_candidates(
         self, connection: SearchConnection, rowids: Sequence[int], select: CandidateSql
     ) -> list[HitCandidate]:
-        rows = connection.execute(select_listed(select, self.dialect), (json_array(rowids),))
-        candidates = {rowid: self.candidate(*columns) for rowid, *columns in rows}
-        return [candidates[rowid] for rowid in rowids if rowid in candidates]
+        found: dict[int, HitCandidate] = {}
+        for row in connection.execute(select_listed(select, self.dialect), (json_array(rowids),)):
+            found[row[0]] = self.candidate(*row)
+        return [found[rowid] for rowid in rowids if rowid in found]
 
-    def add_context(self, _connection: SearchConnection, candidates: Sequence[HitCandidate]) -> None:
-        """Adds the texts of other items by which candidates were found."""
-
-
-T = TypeVar("T")
-
-# Rowid, rank (lower is better), and whether the entry matches `MatchTier.first`. A plain tuple: one is read per match.
-MatchedEntry = tuple[Any, ...]
-# The same followed by the columns of a candidate.
-CandidateRow = tuple[Any, ...]
+    def complete(self, _connection: SearchConnection, candidates: Sequence[HitCandidate], _choice: FieldChoice) -> None:
+        """Adds what hits need besides their own rows."""
 
 
-class MatchStatements(Protocol):
-    """Statements over the index entries of one match tier that pass a filter."""
+# -- engine ------------------------------------------------------------------------------------------------------------
+# What the engine that stores the full-text index provides.
 
-    @property
-    def is_ranked(self) -> bool: ...
-    def select_entries(self, limit: int, offset: int) -> Statement:
-        """Selects a page of `MatchedEntry` rows."""
-        ...
+# Rowid, rank, and whether it matches `MatchTier.first`. If the engine reads both, the columns of a candidate follow. A
+# plain tuple: one is read per match.
+EntryRow = tuple[Any, ...]
+ENTRY_COLUMNS = 3
 
-    def read_candidates(
-        self, connection: Any, limit: int, offset: int, items_max: int, /
-    ) -> "Sequence[CandidateRow] | None":
-        """Reads the same page with the columns of the candidates after those of the entries, or returns None if the
-        engine reads them separately. If items have several entries, the columns of a candidate are those of the first
-        entry of each of the first `items_max` items, and NULL for all other entries."""
-        ...
 
+class MatchTier(Struct, frozen=True):
+    """Matches with one sort order. The tiers of a search follow one another and have no match in common."""
+
+    match: str
+    order: Literal["rank", "newest", "recent"]
+    # Matches of this expression come before the other matches of the tier.
+    first: str = ""
+    # Matches of this expression belong to the previous tier.
+    excluded: str = ""
+
+
+class TierSql(Struct, frozen=True):
+    """Statements over the index entries of one match tier that pass a filter, in order. Rowids that differ only in the
+    lowest `item_bits` bits belong to the same item."""
+
+    target: SearchTarget
+    tier: MatchTier
+    filter: SqlFilter
+    item_bits: int
+    is_ranked: bool
+    # Factors by which ranks are multiplied, if they are the order.
+    boost: tuple[BoostedPeriod, ...] = ()
+    # Items to leave out.
+    skipped: tuple[int, ...] = ()
+
+    @abstractmethod
+    def read_entries(self, connection: Any, limit: int, offset: int, items_max: int, /) -> Sequence[EntryRow]:
+        """Reads a page of entries, with the columns of their candidates or without. If items have several entries,
+        the columns of a candidate are those of the first entry of each of the first `items_max` items, and NULL for all
+        other entries."""
+
+    @abstractmethod
     def select_extremes(self) -> Statement:
         """Selects the best and the worst rank of an item."""
-        ...
+
+    @abstractmethod
+    def select_items(self) -> Statement:
+        """Selects the items of all entries as one JSON array; fetching single rows would acquire the interpreter lock
+        for each."""
+
+    @abstractmethod
+    def count_entries_of(self, items: Sequence[int]) -> Statement:
+        """Counts the entries of each of these items that match, whatever the filter is."""
+
+    @abstractmethod
+    def select_texts_of(self, item: int, limit: int, *, is_ranked: bool) -> Statement:
+        """Selects the rowids of the entries of an item whose own text matches, and not only the title."""
 
     def select_any(self) -> Statement:
         """Selects whether there is an entry at all."""
-        ...
+        sql, parameters = self._matching()
+        return f"SELECT EXISTS (SELECT 1 {sql})", parameters
 
-    def count_entries(self) -> Statement: ...
-    def count_items(self) -> Statement: ...
-    def select_rowids(self) -> Statement:
-        """Selects all rowids as one JSON array; fetching single rows would acquire the interpreter lock for each."""
-        ...
+    def count_entries(self) -> Statement:
+        sql, parameters = self._matching()
+        return f"SELECT count(*) {sql}", parameters
 
-    def count_entries_of(self, items: Sequence[int]) -> Statement:
-        """Counts the entries of each of these items that match, whatever the filter is."""
-        ...
+    def count_items(self) -> Statement:
+        sql, parameters = self._matching()
+        return f"SELECT count(DISTINCT {self._rowid} >> {self.item_bits}) {sql}", parameters
 
-    def select_texts_of(self, item: int, limit: int, *, is_ranked: bool) -> Statement:
-        """Selects the rowids of the entries of an item whose own text matches, and not only the title."""
-        ...
+    @property
+    @abstractmethod
+    def _rowid(self) -> str:
+        """The SQL expression of the rowid of an entry."""
+
+    @abstractmethod
+    def _matching(self) -> Statement:
+        """Returns the SQL from FROM on."""
 
 
 class SearchEngine(Protocol):
     """How one engine writes full-text expressions and reads the entries that match them."""
 
-    def filter(self, connection: Any, target: "SearchTarget", search: Search) -> SqlFilter:
+    def filter(self, connection: Any, target: SearchTarget, search: Search) -> SqlFilter:
         """Returns the conditions of a search."""
         ...
 
-    def compiler(self, target: "SearchTarget | None" = None, fields: Sequence[str] = ()) -> Callable[[Expression], str]:
+    def compiler(self, target: SearchTarget | None = None, fields: Sequence[str] = ()) -> Callable[[Expression], str]:
         """Returns a function that compiles expressions for the index of a target, or for any index. `fields` restricts
         the whole search to some columns; all are searched if it is empty."""
         ...
@@ -451,25 +424,58 @@ class SearchEngine(Protocol):
         """Returns the expression of what two others match."""
         ...
 
-    def match_statements(
-        self,
-        target: "SearchTarget",
-        tier: "MatchTier",
-        where: SqlFilter,
-        item_bits: int,
-        *,
-        is_ranked: bool,
-        boost: tuple[BoostedPeriod, ...] = (),
-        skipped: tuple[int, ...] = (),
-    ) -> MatchStatements:
-        """`skipped` are items to leave out."""
-        ...
+    @property
+    def tier_sql(self) -> type[TierSql]: ...
 
 
 class NearWords(Protocol):
     def near_words(self, words: Sequence[str]) -> list[list[str]]:
         """Returns for each word the nearest ones, or else compounds with it, the most frequent first."""
         ...
+
+
+# Returns the single number that a statement selects.
+CountRows = Callable[[str, tuple[str | int, ...]], int]
+
+
+class NearEntry(Struct, frozen=True, gc=False):
+    """An index entry that is near to a query. `vector` is the rowid of the vector of its nearest passage."""
+
+    rowid: int
+    cosine: float
+    kind: "VectorKind"
+    vector: int
+
+
+class PassageScan(Protocol):
+    """The cosines of the vectors of some kinds with one query. Items are the rowids of index entries without their
+    lowest bits."""
+
+    @property
+    def has_vectors(self) -> bool: ...
+    def status(self, count: CountRows) -> SemanticStatus: ...
+    def nearest(self, count: int, least: float, allowed: Collection[int] | None = None) -> list[NearEntry]:
+        """Returns the nearest entries with at least this cosine, one of each item, nearest first."""
+        ...
+
+    def best_cosines(self, rowids: Sequence[int]) -> list[float]:
+        """Returns the cosine of the best passage of the item of each of these entries, 0 if it is less or if there is
+        no passage."""
+        ...
+
+    def passage_ranges(self, entries: Sequence[NearEntry]) -> dict[int, tuple[int, int]]:
+        """Returns where the nearest passages are in the texts of their entries, by the rowid of the entry."""
+        ...
+
+
+class QueryVector(Protocol):
+    """The vector of a query, ready to be compared with the passages of a collection."""
+
+    @property
+    def vector(self) -> bytes: ...
+    @property
+    def model(self) -> ModelInfo: ...
+    def scan(self, connection: Any, kinds: "Sequence[VectorKind]", item_bits: int) -> PassageScan: ...
 
 
 # With this many rows, a source's own counts order the hits of all sources as well as the counts of the whole library

@@ -2,7 +2,7 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
@@ -12,13 +12,16 @@ from sources.installed import ADDED_KINDS, ITEM_KINDS
 from sources.kinds import Kind
 from sources.records import ALTERNATE_BRANCH_LABEL, CHARACTER, NOTE, OBSERVATION, PROMPT, Hit
 from sources.search.scoring import MESSAGE_AND_CONTEXT
+from sources.search.term_matching import best_field
 from sources.storage import vector_kinds
 from sources.storage.contract import Search
+from sources.storage.embedding import field_at
 from sources.storage.search import engine
 from sources.storage.tables import sql
 from sources.storage.tables.dialect import Dialect
 from sources.storage.tables.item_table import decode_texts
 from sources.storage.tables.kind_tables import has_tags, indexed_sql, text_index
+from sources.text.chunking import SHORT_CHARS
 from sources.text.segmentation import segment
 
 # The rowid of an index entry in `CandidateSql`, and the columns that every candidate has after its id and title.
@@ -45,7 +48,7 @@ def _notes_target(dialect: Dialect) -> engine.SearchTarget:
         weights=(2.0, 1.0),
         title_column="title",
         candidate=NoteCandidate,
-        select=engine.CandidateSql(columns, (("notes r", f"r.id = {_ROWID}"),)),
+        select=engine.CandidateSql(columns, f"{{join}} notes r ON r.id = {_ROWID}"),
         vectors=(vector_kinds.ITEM_VECTORS["notes"],),
     )
 
@@ -87,7 +90,7 @@ def _media_target(dialect: Dialect) -> engine.SearchTarget:
         f"r.id, r.title, {_ITEM_COLUMNS}, r.title_seg, c.text, c.text_seg, r.length_chars, r.media_type, r.url, "
         f"c.id & {sql.CHUNKS_MAX - 1}, c.uuid, c.start_ms, r.text_weight"
     )
-    tables = (("chunks c", f"c.id = {_ROWID}"), ("media r", f"r.id = c.id >> {sql.CHUNK_BITS}"))
+    tables = f"{{join}} chunks c ON c.id = {_ROWID} {{join}} media r ON r.id = c.id >> {sql.CHUNK_BITS}"
     return engine.SearchTarget(
         dialect=dialect,
         table="media",
@@ -106,8 +109,9 @@ def _media_target(dialect: Dialect) -> engine.SearchTarget:
 # How characters, prompts and the kinds of other distributions are searched: by any of their fields.
 
 
-class KindCandidate(engine.NamedFieldsCandidate, gc=False):
-    """An item of the kind `source`. `values` is a JSON array of its fields in reading order, without the tags."""
+class KindCandidate(engine.FieldsCandidate, gc=False):
+    """An item of the kind `source`. `values` is a JSON array of its fields in reading order, without the tags. Its hit
+    shows the field that matches best. If it was found by its meaning, that is the one with the nearest passage."""
 
     has_authors = True
 
@@ -116,24 +120,37 @@ class KindCandidate(engine.NamedFieldsCandidate, gc=False):
     # A stored value instead of a property.
     author_name: str  # pyright: ignore[reportIncompatibleMethodOverride] - see above
 
-    @property
-    def title_field(self) -> str:
-        return ITEM_KINDS[self.source].title
-
-    @property
-    def embedded(self) -> Sequence[str]:
-        return ITEM_KINDS[self.source].embedded
-
-    @property
-    def unsearched(self) -> Collection[str]:
-        return _layout(self.source).unsearched
-
-    def fields(self) -> dict[str, str]:
-        layout, values = _layout(self.source), {"tags": self.tags}
+    def build_hit(self) -> Hit:
+        layout, choice = _layout(self.source), self.field_choice
+        assert choice is not None
+        # The texts of all fields but the title.
+        values = {"tags": self.tags}
         values.update(zip(layout.stored, decode_texts(self.values), strict=True))
         for name, separator in layout.lists.items():
             values[name] = separator.join(decode_texts(values[name]))
-        return {shown: values[name] for name, shown in layout.names.items()}
+        fields: dict[str, str] = {}
+        # Of these, one that was searched is shown. Some are part of the hit but not of the index.
+        requested: dict[str, str] = {}
+        indexed: dict[str, str] = {}
+        for name, shown in layout.names.items():
+            fields[shown] = text = values[name]
+            if shown in choice.searched:
+                requested[shown] = text
+            if shown not in layout.unsearched:
+                indexed[shown] = text
+        # A hit without a word of the query was found by its meaning alone.
+        if self.passage is None or self.lexical:
+            best = best_field(requested or indexed, choice.counter)
+            if best is not None:
+                return self.make_hit(best[1], field=best[0], fields=fields)
+        kind = ITEM_KINDS[self.source]
+        embedded = kind.embedded
+        if self.passage is None or not any(fields[name] for name in embedded):
+            return self.make_hit(self.title, field=kind.title, fields=fields, passage=None)
+        start, end = self.passage
+        index, offset = field_at([fields[name] for name in embedded], start)
+        nearest = embedded[index]
+        return self.make_hit(fields[nearest], field=nearest, fields=fields, passage=(offset, offset + end - start))
 
     def shows_same_text(self, other: engine.HitCandidate) -> bool:
         """Copies, as libraries that share items have them, need not be searched for the field that matches best."""
@@ -149,6 +166,24 @@ class KindCandidate(engine.NamedFieldsCandidate, gc=False):
     @property
     def item_chars(self) -> int:
         return len(self.body)
+
+    @property
+    def text_chars(self) -> int:
+        return len(self.body)
+
+
+class _KindTarget(engine.SearchTarget, frozen=True, kw_only=True):
+    def complete(
+        self,
+        _connection: engine.SearchConnection,
+        candidates: Sequence[engine.HitCandidate],
+        choice: engine.FieldChoice,
+    ) -> None:
+        for candidate in candidates:
+            candidate.field_choice = choice
+            # Choosing a field takes time in proportion to the text, and hits are built on the event loop.
+            if candidate.item_chars > SHORT_CHARS:
+                candidate.hit()
 
 
 class _KindLayout(Struct, frozen=True):
@@ -185,7 +220,7 @@ def _kind_target(kind: Kind, dialect: Dialect) -> engine.SearchTarget:
         f"r.{kind.key}, r.{kind.title}, {_ITEM_COLUMNS}, r.{kind.title}_seg, {joined}, "
         f"'{kind.source}', CAST({dialect.json_array}({values}) AS TEXT), {author}"
     )
-    return engine.SearchTarget(
+    return _KindTarget(
         dialect=dialect,
         table=kind.source,
         id_column=kind.key,
@@ -193,7 +228,7 @@ def _kind_target(kind: Kind, dialect: Dialect) -> engine.SearchTarget:
         weights=(2.0, *(1.0 for _ in body)),
         title_column=kind.title,
         candidate=KindCandidate,
-        select=engine.CandidateSql(columns, ((f"{kind.source} r", f"r.id = {_ROWID}"),)),
+        select=engine.CandidateSql(columns, f"{{join}} {kind.source} r ON r.id = {_ROWID}"),
         vectors=(vector_kinds.ITEM_VECTORS[kind.source],),
     )
 
@@ -230,7 +265,7 @@ def _observations_target(dialect: Dialect) -> engine.SearchTarget:
         weights=(2.0, 1.0),
         title_column="title",
         candidate=ObservationCandidate,
-        select=engine.CandidateSql(columns, (("observations r", f"r.id = {_ROWID}"),)),
+        select=engine.CandidateSql(columns, f"{{join}} observations r ON r.id = {_ROWID}"),
         vectors=(vector_kinds.ITEM_VECTORS["observations"],),
     )
 
@@ -241,7 +276,7 @@ def _observations_target(dialect: Dialect) -> engine.SearchTarget:
 
 class ChatCandidate(engine.HitCandidate, gc=False):
     """A message, whose id is `part_id`, or the title of a conversation. For a title, the message fields are None and
-    `rowid` is negative."""
+    `entry` is negative."""
 
     has_speakers = True
 
@@ -250,28 +285,27 @@ class ChatCandidate(engine.HitCandidate, gc=False):
     item_chars: int  # pyright: ignore[reportIncompatibleMethodOverride] - see above
     part_id: str | None  # pyright: ignore[reportIncompatibleMethodOverride] - see above
     position: int | None
-    sender: str | None
+    speaker: str  # pyright: ignore[reportIncompatibleMethodOverride] - see above
     role: str | None  # pyright: ignore[reportIncompatibleMethodOverride] - see above
     own: str
     context: str
-    rowid: int
     is_canonical: int
     # The messages before it, through which it may match, or None if they have not been read.
     found_through: str | None = None
 
     @property
-    def speaker(self) -> str:
-        return self.sender or ""
+    def sender(self) -> str | None:
+        return self.speaker if self.part_id is not None else None
 
     def scored_texts(self) -> tuple[str, str, int]:
         """The prominent text is what the message says, without the name of its sender, which says nothing about its
         content."""
         text = self.own
-        if self.sender:
-            text = self.own.removeprefix(f"{self.sender}: ")
+        if self.speaker:
+            text = self.own.removeprefix(f"{self.speaker}: ")
             if len(text) == len(self.own):
                 # The index form of a message, if it has one, begins with that of the name.
-                text = self.own.removeprefix(f"{_indexed_name(self.sender)} ")
+                text = self.own.removeprefix(f"{_indexed_name(self.speaker)} ")
         return text, self.context, len(self.own) + len(self.context)
 
     @property
@@ -283,7 +317,7 @@ class ChatCandidate(engine.HitCandidate, gc=False):
         return self.content
 
     def build_hit(self) -> Hit:
-        is_found_through_others = self.is_matched_aside and self.rowid > 0
+        is_found_through_others = self.is_matched_aside and self.part_id is not None
         return self.make_hit(
             self.content,
             conversation_id=self.id,
@@ -320,8 +354,8 @@ _TITLES = engine.CandidateSql(
         coalesce(first.content, ''),
         coalesce((SELECT sum(length(m.content)) FROM messages m
             WHERE m.conversation_id = c.id AND m.deleted = 0 AND m.human_only = 0), 0),
-        NULL, NULL, NULL, NULL, coalesce(c.title_seg, c.title), '', -c.id, 1""",
-    (("conversations c", f"c.id = -{_ROWID}"),),
+        NULL, NULL, '', NULL, coalesce(c.title_seg, c.title), '', 1""",
+    f"{{join}} conversations c ON c.id = -{_ROWID}",
     """LEFT JOIN messages first ON first.id = (SELECT m.id FROM messages m
             WHERE m.conversation_id = c.id AND m.deleted = 0 AND m.human_only = 0 ORDER BY m.position LIMIT 1)""",
 )
@@ -384,18 +418,24 @@ class _ChatsTarget(engine.SearchTarget, frozen=True, kw_only=True):
         for rowid in rowids:
             (messages if rowid > 0 else titles).append(rowid)
         found = self._read_candidates(connection, messages, self.select) if messages else []
-        if not titles:
-            return found
-        found += self._read_candidates(connection, titles, _TITLES)
-        by_rowid = {one.rowid: one for one in found if isinstance(one, ChatCandidate)}
-        return [by_rowid[rowid] for rowid in rowids if rowid in by_rowid]
+        if titles:
+            found += self._read_candidates(connection, titles, _TITLES)
+            found.sort(key=lambda candidate: rowids.index(candidate.entry))
+        return found
 
-    def add_context(self, connection: engine.SearchConnection, candidates: Sequence[engine.HitCandidate]) -> None:
+    def complete(
+        self,
+        connection: engine.SearchConnection,
+        candidates: Sequence[engine.HitCandidate],
+        _choice: engine.FieldChoice,
+    ) -> None:
         """Adds the messages that are part of a message's index entry to those that match only through them."""
         found: dict[str, ChatCandidate] = {}
         for one in candidates:
-            if isinstance(one, ChatCandidate) and one.is_matched_aside and one.rowid > 0 and one.found_through is None:
-                found[one.part_id or ""] = one
+            if one.is_matched_aside and one.part_id is not None:
+                assert isinstance(one, ChatCandidate)
+                if one.found_through is None:
+                    found[one.part_id] = one
         if found:
             for message_id, text in connection.execute(self.context.select_written, (sql.json_array([*found]),)):
                 found[message_id].found_through = text
@@ -405,9 +445,9 @@ def _chats_target(dialect: Dialect, context: MessageContext) -> _ChatsTarget:
     columns = (
         "c.uuid, c.title, c.tags, m.created_at, m.last_modified, m.version, m.content_hash, m.content, "
         "length(m.content), m.uuid, m.position, m.sender, m.role, "
-        f"{sql.MESSAGE_OWN}, {context.indexed}, m.id, m.is_canonical, {context.written}"
+        f"{sql.MESSAGE_OWN}, {context.indexed}, m.is_canonical, {context.written}"
     )
-    tables = (("messages m", f"m.id = {_ROWID}"), ("conversations c", "c.id = m.conversation_id"))
+    tables = f"{{join}} messages m ON m.id = {_ROWID} {{join}} conversations c ON c.id = m.conversation_id"
     return _ChatsTarget(
         dialect=dialect,
         context=context,

@@ -1,72 +1,65 @@
-"""One full-text search in one target, executed in one job.
+"""One search in one target by words, and by meaning if there is a vector of the query, executed in one job.
 
 The ordered matches are divided into blocks of fixed size, and hits within a block are ordered by their comparable
 score. A page therefore requires scoring only one or two blocks, and a hit has the same position and score regardless of
 the page size and offset it is requested with.
+
+With a vector, the score of a hit is `(1 - w) * lexical + w * cosine`, where `w` is the weight of the model for the
+query. Both parts mean the same in every source, so that scores can be compared. The first hits, the head, are the best
+matches by words and the nearest by meaning, sorted by this score. If even the nearest is no nearer than chance would
+have it, only the matches by words are. The other matches by words follow in their own order, each block of them sorted
+by the same score. An item has the same score wherever it is found.
 """
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from abc import abstractmethod
 from collections import Counter as Tally
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal
+from heapq import merge
+from operator import attrgetter
 
-from msgspec import Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from sources.query import AllOf, AnyOf, Expression, Title, Word
-from sources.records import HitPage
+from sources.query.parser import can_have_near_terms
+from sources.records import SEMANTIC_OFF, HitPage, RankedMatch, SemanticStatus
+from sources.search.message_boost import MessageBoost
 from sources.search.scoring import (
     NO_BOOSTS,
+    SCORE_DIGITS,
     BlockScoring,
-    BoostedPeriod,
     ComparableScoring,
     QueryScoring,
     Scorer,
     TermStatistics,
     query_boosts,
+    sort_block,
     term_weights,
 )
 from sources.search.term_matching import term_counter
+from sources.semantic.model import LEAST_COSINE, vector_length
 from sources.storage.contract import Search
 from sources.storage.search.engine import (
-    CandidateRow,
+    ENTRY_COLUMNS,
+    EntryRow,
     FieldChoice,
     HitCandidate,
-    MatchedEntry,
-    MatchStatements,
+    MatchTier,
+    NearEntry,
+    PassageScan,
+    QueryVector,
     RankingResult,
     SearchConnection,
     SearchStatistics,
     SearchTarget,
+    TierSql,
 )
-from sources.storage.tables.sql import SqlFilter, Statement
-
-# -- match tiers -------------------------------------------------------------------------------------------------------
-# Decides which matches of a query come first, depending on how common its words are.
-#
-# Matches with all words of a plain query come before those with only some, except in chats, each group ordered by
-# bm25. That costs a few microseconds per match, so for words that occur almost everywhere only the newest matches are
-# taken, unranked. If a query has several words, the matches of its rarer words come first.
+from sources.storage.tables.sql import SqlFilter, json_array
 
 # Matches of a single word differ in little but their age, so fewer of them are ranked than of several words together.
 _ONE_WORD_SHARE = 4
-
-
-class MatchTier(Struct, frozen=True):
-    """Matches with one sort order. The tiers of a search follow one another and have no match in common."""
-
-    match: str
-    order: Literal["rank", "newest", "recent"]
-    # Matches of this expression come before the other matches of the tier.
-    first: str = ""
-    # Matches of this expression belong to the previous tier.
-    excluded: str = ""
-
-
 # The usual page size. Larger blocks cost more scoring and change little: the first ten hits are the same for nine of
 # ten queries.
 BLOCK_ROWS = 20
@@ -75,29 +68,43 @@ BLOCK_ROWS = 20
 SHARED_BLOCK_ROWS = 10
 # Index entries read per requested item, where an item has several.
 _ENTRIES_PER_ITEM = 4
-# Rowid, rank, and whether it matches `MatchTier.first`. The columns of a candidate follow, if the engine reads both.
-_ENTRY_COLUMNS = 3
-
 # How much a near word counts, compared with the word itself.
 _NEAR_WEIGHT = 0.7
+# A single word matches little if fewer rows contain it than a page has hits.
+LITTLE_ROWS = 20
 
-_decode_rowids = Decoder(list[int]).decode
+# The nearest in the head. More of them do not improve the first page. If there are no other matches by words, they cost
+# less and are all there is to find.
+NEAREST_HEAD = 10
+NEAREST_HEAD_OF_FEW = 20
+# With filters, so many of the nearest are checked before the filters are evaluated for all items.
+_FILTERED_NEAREST = 1_000
+NOT_APPLICABLE = SemanticStatus("not_applicable")
+# The vector of a message is that of its own text, so it can be compared if only that is searched.
+_EMBEDDED_FIELDS = ((), ("own",))
+
+_decode_numbers = Decoder(list[int]).decode
+_by_score = attrgetter("score", "last_modified")
 _NO_FILTER = SqlFilter()
+# The candidates of a page, whether there are more, and how many there are, if that is known.
+_Page = tuple[list[HitCandidate], bool, int | None]
 
 
-class RankingPlan(Struct, frozen=True):
-    """What is decided before entries are read. `matches_max` is an upper bound of the number of index entries that
-    match, and `all_matches` is a tier with all of them."""
-
-    matches_max: int
-    tiers: Sequence[MatchTier]
-    scoring: BlockScoring
-    all_matches: MatchTier
+def has_meaning(search: Search) -> bool:
+    """Whether meanings can be compared: not for a literal query, another order, or if only some fields are searched."""
+    return bool(
+        search.query.prose
+        and search.query.expression is not None
+        and search.ranking != "words"
+        and search.order == "relevance"
+        and search.scoring == "comparable"
+        and search.fields in _EMBEDDED_FIELDS
+    )
 
 
 class TextSearch:
     """`ranked_rows_max` is the maximum number of matches that are ranked; `extra_filter` is added to the search's own
-    filters."""
+    filters. `meaning` is the vector of the query, or why there is none."""
 
     def __init__(
         self,
@@ -107,306 +114,348 @@ class TextSearch:
         statistics: SearchStatistics,
         ranked_rows_max: int,
         extra_filter: SqlFilter = _NO_FILTER,
+        meaning: QueryVector | SemanticStatus = SEMANTIC_OFF,
     ) -> None:
+        query = search.query
         self._connection = connection
-        self._target = target
-        self._search = search
+        self.target = target
+        self.search = search
         self._statistics = statistics
         self._ranked_rows_max = ranked_rows_max
-        self._filter = statistics.engine.filter(connection, target, search) & extra_filter
+        self._extra_filter = extra_filter
         self._match_text = statistics.engine.compiler(target, search.fields)
         # A query that is a single word, or has operators, which are obeyed literally.
-        self._is_literal = len(search.query.terms) < 2 or search.query.has_operators
+        self._is_literal = len(query.terms) < 2 or query.has_operators
         self._item_bits = 0 if search.within is not None else target.item_bits
-        self._term_counter = term_counter(search.query.terms)
-        is_comparable = search.scoring == "comparable"
+        self._term_counter = term_counter(query.terms)
         self._boosts = NO_BOOSTS
-        if is_comparable:
-            query, prose = search.query, search.query.prose if search.boosts_messages else None
-            self._boosts = query_boosts(query.times, query.own_terms, prose)
-        self._has_second_stage = target.candidate.has_speakers and self._boosts.message is not None
+        if search.scoring == "comparable":
+            self._boosts = query_boosts(query.times, query.own_terms, query.prose if search.boosts_messages else None)
         # A boost for times moves hits further than the rest of the score does.
         is_short = search.is_one_of_several and not self._boosts.time.periods
         self._block_rows = SHARED_BLOCK_ROWS if is_short else BLOCK_ROWS
-        if self._has_second_stage:
+        # The second stage of messages.
+        self._message_boost = self._boosts.message if target.candidate.has_speakers else None
+        if self._message_boost is not None:
             self._block_rows = target.lexical_head
         # How many of the first matches by words are ranked by words and meaning together.
         self.head_rows = target.lexical_head // 2 if is_short else target.lexical_head
+        # How many entries match each term, and an upper bound of how many match at all.
+        self._frequencies: list[int] | None = None
         self._matches_max = 0
         # Items that are not among the matches, because they have a position before them.
         self._skipped: tuple[int, ...] = ()
         # Those of all entries that match an expression, if they were read.
-        self._rowids: dict[str, list[int]] = {}
+        self._matched_items: dict[str, list[int]] = {}
+        self._semantic, self._vector = SEMANTIC_OFF, None
+        if isinstance(meaning, SemanticStatus):
+            self._semantic = meaning
+        else:
+            self._vector = meaning
+            # All cosines of a query whose vector is shorter are smaller, those that are due to chance, too.
+            self._length = vector_length(meaning.vector)
+            # The share of the cosine in scores.
+            self._weight = meaning.model.weight_for(len(query.own_terms))
+            # The entries that were found by their meaning, by rowid.
+            self._near: dict[int, NearEntry] = {}
+        # The candidates that have no word of the query.
+        self._meaning_only: list[HitCandidate] = []
+
+    def _read_filter(self) -> None:
+        """Called when the search begins: an engine may have to read the values that meet a condition."""
+        own = self._statistics.engine.filter(self._connection, self.target, self.search)
+        self._filter = own & self._extra_filter
 
     def run(self) -> HitPage:
-        expression = self._search.query.expression
+        search, connection, target, vector = self.search, self._connection, self.target, self._vector
+        expression, semantic, floor = search.query.expression, self._semantic, None
+        if vector is None and (search.ranking == "meaning" or (expression is None and not search.has_filters)):
+            return HitPage((), has_more=False, total=0, semantic=semantic)
+        self._read_filter()
         if expression is None:
-            return self._list() if self._search.has_filters else HitPage((), has_more=False, total=0)
-        self._statistics.refresh(self._connection)
-        plan = self._plan(expression)
-        self._matches_max = plan.matches_max
-        candidates, has_more = self._rank(plan.tiers, plan.scoring)
-        # The page
-        offset = self._search.offset
-        total = offset + len(candidates) if not has_more and (candidates or not offset) else None
-        if self._item_bits and candidates:
-            total = self._count_entries(candidates, plan.all_matches, total)
-            candidates = self._at_matching_text(candidates, plan.all_matches)
-        elif total is None and self._search.counts_hits and self._matches_max <= self._ranked_rows_max:
-            total = self._count_hits(plan.all_matches) + self._count_extra(None)
-        self._locate(candidates)
-        return HitPage(self._complete(candidates), has_more=has_more, total=total)
-
-    def _plan(self, expression: Expression) -> RankingPlan:
-        matches = list(map(self._match_text, [term.word for term in self._search.query.terms]))
-        frequencies = self._statistics.count_each(self._connection, self._target.index, matches)
-        all_ranked = self._ranked_tier(expression)
-        if self._search.order == "recent" or self._search.scoring == "minmax":
-            tiers = [all_ranked]
-        elif self._is_literal:
-            tiers = self._tiers_of_one(expression, all_ranked)
+            candidates, has_more, total = self._list()
+        elif vector is None:
+            self._statistics.refresh(connection)
+            candidates, has_more, total = self._ranked_page(self._tiers(expression))
         else:
-            tiers = self._tiers_of_words(frequencies, all_ranked)
-        return RankingPlan(sum(frequencies), tiers, self._scoring(tiers[0]), MatchTier(all_ranked.match, "newest"))
+            self._statistics.refresh(connection)
+            scan = vector.scan(connection, target.vectors, self._item_bits)
+            if search.ranking == "meaning":
+                candidates, has_more, total = self._nearest_page(scan)
+            else:
+                tiers = self._tiers(expression)
+                floor = self._length * vector.model.floor_for(self._statistics.count_rows(connection, target.index))
+                candidates, has_more, total = self._ranked_page(tiers, scan if scan.has_vectors else None, floor)
+                if search.query.times and has_more:
+                    # What was created at these times counts as a match, whether or not it contains the words.
+                    total = None
+            near = [self._near[candidate.entry] for candidate in candidates if candidate.entry in self._near]
+            if near:
+                ranges = scan.passage_ranges(near)
+                for candidate in candidates:
+                    candidate.passage = ranges.get(candidate.entry)
+            semantic = scan.status(partial(self._statistics.count, connection, target.index))
+        target.complete(connection, candidates, FieldChoice(search.fields, self._term_counter))
+        return HitPage(tuple(candidates), has_more, total, semantic, floor=floor)
 
-    def _ranked_tier(self, expression: Expression) -> MatchTier:
-        """Returns the tier with all matches, which is the only one unless they are too many to be ranked."""
-        match = self._match_text(expression)
-        if self._search.order == "recent":
-            return MatchTier(match, "recent")
-        # A phrase that is quoted in a sentence comes before everything else; otherwise what has all words does.
-        preferred = self._search.query.preferred
-        if not preferred and self._target.prefers_all_terms:
-            preferred = tuple([term.word for term in self._search.query.own_terms])
-        if not preferred or self._is_literal or self._search.scoring == "minmax":
-            return MatchTier(match, "rank")
-        [*others, last] = preferred
-        return MatchTier(match, "rank", self._match_text(AllOf(preferred) if others else last))
+    def _ranked_page(self, tiers: Sequence[MatchTier], scan: PassageScan | None = None, floor: float = 0.0) -> _Page:
+        """Returns the matches by words, and with `scan` those by meaning. `floor` is the least cosine of the nearest:
+        chance finds one that is nearer than anything below it."""
+        search = self.search
+        scoring = self._scoring(tiers[0], self._message_boost if scan is None else None)
+        if scan is None:
+            candidates, has_more = self._window(tiers, scoring, search.offset, search.limit)
+        else:
+            candidates, has_more = self._rank_with_meaning(scan, floor, tiers, scoring)
+        is_end = not has_more and (len(candidates) > 0 or not search.offset)
+        total = search.offset + len(candidates) if is_end else None
+        all_matches = MatchTier(tiers[-1].match, "newest")
+        if self._item_bits and candidates:
+            total = self._count_entries(candidates, all_matches, total)
+            candidates = self._at_matching_text(candidates, all_matches)
+        elif total is None and search.counts_hits and self._matches_max <= self._ranked_rows_max:
+            total = self._count_hits(all_matches) + len(self._meaning_only)
+        return candidates, has_more, total
 
-    def _tiers_of_one(self, expression: Expression, all_ranked: MatchTier) -> list[MatchTier]:
-        is_one_word = len(self._search.query.terms) < 2
-        ranked_max = self._ranked_rows_max // (_ONE_WORD_SHARE if is_one_word else 1)
-        match = all_ranked.match
-        if self._count(match) <= ranked_max:
-            return [all_ranked]
-        in_title = self._match_text(Title(expression)) if isinstance(expression, Word) else ""
-        if in_title and 0 < self._count(in_title) <= ranked_max:
-            return [MatchTier(in_title, "rank"), MatchTier(match, "newest", excluded=in_title)]
-        return [MatchTier(match, "newest")]
-
-    def _tiers_of_words(self, frequencies: Sequence[int], all_ranked: MatchTier) -> list[MatchTier]:
-        """Returns the tiers of several plain words: at most `ranked_rows_max` matches are ranked."""
-        # The rarest words, as many as fit: together they have no more matches than can be ranked.
-        words = [term.word for term in self._search.query.terms]
-        rare: list[Word] = []
-        rare_matches = 0
-        for frequency, _, word in sorted(zip(frequencies, range(len(words)), words, strict=True)):
-            rare_matches += frequency
-            if rare_matches > self._ranked_rows_max:
-                break
-            rare.append(word)
-        if len(rare) == len(words):
-            return [all_ranked]
-        if not rare:
-            return [MatchTier(all_ranked.match, "newest")]
-        any_rare = self._match_text(AnyOf(tuple(rare)))
-        both = self._statistics.engine.both(any_rare, all_ranked.match)
-        return [
-            MatchTier(both, "rank", all_ranked.first),
-            MatchTier(all_ranked.match, "newest", excluded=any_rare),
-        ]
-
-    def _count(self, match: str) -> int:
-        return self._statistics.count_matches(self._connection, self._target.index, match)
+    def _list(self) -> _Page:
+        """Returns what passes the filters, newest first."""
+        search = self.search
+        listing = self.target.list_sql(search) + self._filter.sql
+        parameters = self._filter.parameters
+        page = f"{listing} ORDER BY age DESC, number DESC LIMIT ? OFFSET ?"
+        rows = self._connection.execute(page, (*parameters, search.limit, search.offset))
+        candidates = self.target.candidates(self._connection, [rowid for rowid, _ in rows])
+        [total] = self._connection.execute(f"SELECT count(*) FROM ({listing}) AS listing", parameters).fetchone()
+        return candidates, search.offset + len(candidates) < total, total
 
     def has_match(self) -> bool:
         """Whether anything matches, on whatever page."""
-        expression = self._search.query.expression
+        expression = self.search.query.expression
         if expression is None:
             return True
-        tier = MatchTier(self._match_text(expression), "newest")
+        match = self._match_text(expression)
+        self._read_filter()
         if not self._filter:
             # `run` needs the count, too. To count the matches of a phrase is most of the cost of finding few of them.
             self._statistics.refresh(self._connection)
-            return self._count(tier.match) > 0
-        [is_found] = self._connection.execute(*self._match_sql(tier).select_any()).fetchone()
+            return self._statistics.count_matches(self._connection, self.target.index, match) > 0
+        [is_found] = self._connection.execute(*self._tier_sql(MatchTier(match, "newest")).select_any()).fetchone()
         return bool(is_found)
 
-    def _rank(self, tiers: Sequence[MatchTier], scoring: BlockScoring) -> tuple[list[HitCandidate], bool]:
-        """Returns the candidates of the requested page, and whether there are more."""
-        return self._window(tiers, scoring, self._search.offset, self._search.limit)
+    def lacks_words(self) -> bool:
+        """Whether the library lacks a word of the query, or has little of a single one. Counts no more than it needs,
+        because it is asked for every search."""
+        query = self.search.query
+        if not can_have_near_terms(query):
+            return False
+        self._statistics.refresh(self._connection)
+        enough = LITTLE_ROWS if len(query.terms) == 1 else 1
+        for term, count in zip(query.terms, self.count_terms(), strict=True):
+            if count < enough:
+                match = self._statistics.engine.compiler()(term.word)
+                if self._statistics.count_in_library(self._connection, match, enough) < enough:
+                    return True
+        return False
 
-    # The window: `limit` candidates from `start` on
+    def count_terms(self) -> list[int]:
+        """Returns how many entries match each term of the query."""
+        if self._frequencies is None:
+            matches = [self._match_text(term.word) for term in self.search.query.terms]
+            self._frequencies = self._statistics.count_each(self._connection, self.target.index, matches)
+        return self._frequencies
+
+    # -- tiers ---------------------------------------------------------------------------------------------------------
+    # Which matches come first, depending on how common the words of the query are.
+    #
+    # Matches with all words of a plain query come before those with only some, except in chats, each group ordered by
+    # bm25. That costs a few microseconds per match, so for words that occur almost everywhere only the newest matches
+    # are taken, unranked. If a query has several words, the matches of its rarer words come first.
+
+    def _tiers(self, expression: Expression) -> list[MatchTier]:
+        """Returns the tiers, of which at most `ranked_rows_max` matches are ranked. The last one is that of all matches
+        that no other has."""
+        search, match_text = self.search, self._match_text
+        frequencies = self.count_terms()
+        self._matches_max = sum(frequencies)
+        all_ranked = self._ranked_tier(expression)
+        match = all_ranked.match
+        if search.order == "recent" or search.scoring == "minmax":
+            return [all_ranked]
+        ranked_max = self._ranked_rows_max
+        if self._is_literal:
+            if len(frequencies) < 2:
+                ranked_max //= _ONE_WORD_SHARE
+            index = self.target.index
+            if self._statistics.count_matches(self._connection, index, match) <= ranked_max:
+                return [all_ranked]
+            rarer = ranked = match_text(Title(expression)) if isinstance(expression, Word) else ""
+            if rarer and not 0 < self._statistics.count_matches(self._connection, index, rarer) <= ranked_max:
+                rarer = ""
+        else:
+            # The rarest words, as many as fit: together they have no more matches than can be ranked.
+            words = [term.word for term in search.query.terms]
+            rare: list[Word] = []
+            for frequency, place in sorted(zip(frequencies, range(len(words)), strict=True)):
+                ranked_max -= frequency
+                if ranked_max < 0:
+                    break
+                rare.append(words[place])
+            if len(rare) == len(words):
+                return [all_ranked]
+            rarer = match_text(AnyOf(tuple(rare))) if rare else ""
+            ranked = self._statistics.engine.both(rarer, match) if rarer else ""
+        if not rarer:
+            return [MatchTier(match, "newest")]
+        return [MatchTier(ranked, "rank", all_ranked.first), MatchTier(match, "newest", excluded=rarer)]
+
+    def _ranked_tier(self, expression: Expression) -> MatchTier:
+        """Returns the tier with all matches, which is the only one unless they are too many to be ranked."""
+        search, match = self.search, self._match_text(expression)
+        if search.order == "recent":
+            return MatchTier(match, "recent")
+        if self._is_literal or search.scoring == "minmax":
+            return MatchTier(match, "rank")
+        # A phrase that is quoted in a sentence comes before everything else; otherwise what has all words does.
+        preferred = search.query.preferred
+        if not preferred and self.target.prefers_all_terms:
+            preferred = tuple([term.word for term in search.query.own_terms])
+        if not preferred:
+            return MatchTier(match, "rank")
+        return MatchTier(match, "rank", self._match_text(AllOf(preferred) if len(preferred) > 1 else preferred[0]))
+
+    def _tier_sql(self, tier: MatchTier) -> TierSql:
+        is_ranked = tier.order == "rank" or self.search.scoring == "minmax" or self._item_bits > 0
+        is_ranked = is_ranked and tier.order != "newest"
+        boost = self._boosts.time.periods if tier.order == "rank" else ()
+        tier_sql = self._statistics.engine.tier_sql
+        return tier_sql(self.target, tier, self._filter, self._item_bits, is_ranked, boost, self._skipped)
+
+    def _count_hits(self, tier: MatchTier) -> int:
+        index = self.target.index
+        if not (self._filter or self._item_bits or tier.excluded or self._skipped):
+            return self._statistics.count_matches(self._connection, index, tier.match)
+        tier_sql = self._tier_sql(tier)
+        statement = tier_sql.count_items() if self._item_bits else tier_sql.count_entries()
+        return self._statistics.count(self._connection, index, *statement)
+
+    # -- window --------------------------------------------------------------------------------------------------------
+    # `limit` candidates from `start` on.
+
+    def first_page(self, start: int, limit: int) -> tuple[TierSql, tuple[int, int, int]] | None:
+        """Returns what `run` will read its first candidates with if all matches can be ranked."""
+        expression = self.search.query.expression
+        if expression is None:
+            return None
+        self._read_filter()
+        _, _, *page = self._blocks(start, limit)
+        return self._tier_sql(self._ranked_tier(expression)), (page[0], page[1], page[2])
+
+    def _blocks(self, start: int, wanted: int) -> tuple[int, int, int, int, int]:
+        """Returns the first row and the number of rows of the blocks that contain the wanted ones, the limit and the
+        offset of their entries, and how many items these have at most. One more is read, to see if there is any."""
+        first = start - start % self._block_rows
+        size = -(-(start + wanted - first) // self._block_rows) * self._block_rows
+        if self._item_bits:
+            end = first + size + 1
+            return first, size, end * _ENTRIES_PER_ITEM, 0, end
+        return first, size, size + 1, first, size + 1
 
     def _window(
         self, tiers: Sequence[MatchTier], scoring: BlockScoring, start: int, limit: int
     ) -> tuple[list[HitCandidate], bool]:
         """Returns the candidates, and whether there are more."""
-        if not self._matches_max:
-            return [], False
         window: list[HitCandidate] = []
+        if not self._matches_max:
+            return window, False
         block_rows = self._block_rows
         for index, tier in enumerate(tiers):
             wanted = limit - len(window)
-            first, size = _whole_blocks(start, wanted, self._block_rows)
-            match_sql = self._match_sql(tier)
-            matched, candidates = self._read(tier, match_sql, size, first)
+            first, size, *page = self._blocks(start, wanted)
+            candidates, rows = self._read(tier, first, size, *page)
             scored: list[HitCandidate] = []
-            for candidate, entry in zip(candidates, matched[:size], strict=True):
-                candidate.entry = entry[0]
-                candidate.bm25 = entry[1] if match_sql.is_ranked else None
-                candidate.has_all_terms = bool(entry[2])
             for block_start in range(0, len(candidates), block_rows):
                 block = candidates[block_start : block_start + block_rows]
                 scoring.score(block)
                 scored += block
             window += scored[start - first :][:wanted]
             if len(window) == limit:
-                has_more = start + wanted < first + len(matched)
+                has_more = start + wanted < first + rows
                 return window, has_more or any(self._count_hits(later) for later in tiers[index + 1 :])
             start = max(0, start - (first + len(scored) if scored or not first else self._count_hits(tier)))
         return window, False
 
     def _read(
-        self, tier: MatchTier, match_sql: MatchStatements, size: int, first: int
-    ) -> tuple[Sequence[MatchedEntry], list[HitCandidate]]:
-        """Returns the entries from `first` on, one more than `size` if there are more hits, and the candidates of the
-        others. Of an item with several entries, the best one counts, which is the first: they are read in order."""
-        item_bits, end = self._item_bits, first + size + 1
-        limit, offset, items_max = self._entry_page(size, first)
+        self, tier: MatchTier, first: int, size: int, limit: int, offset: int, items_max: int
+    ) -> tuple[list[HitCandidate], int]:
+        """Returns at most `size` candidates from `first` on, and how many there are, one more if there are more."""
+        item_bits, tier_sql = self._item_bits, self._tier_sql(tier)
         while True:
-            entries = match_sql.read_candidates(self._connection, limit, offset, items_max)
-            if entries is None:
-                entries = self._connection.execute(*match_sql.select_entries(limit, offset)).fetchall()
+            rows = tier_sql.read_entries(self._connection, limit, offset, items_max)
             if not item_bits:
                 break
-            items: dict[int, MatchedEntry] = {}
-            for entry in entries:
-                items.setdefault(entry[0] >> item_bits, entry)
-            is_all = len(entries) < limit
+            # Of an item with several entries, the best one counts, which is the first: they are read in order.
+            items = [row[0] >> item_bits for row in rows]
+            best: dict[int, EntryRow] = {}
+            for item, row in zip(items, rows, strict=True):
+                best.setdefault(item, row)
+            is_all = len(rows) < limit
             if is_all and not (tier.excluded or self._skipped):
-                self._rowids[tier.match] = [entry[0] for entry in entries]
-            if is_all or len(items) >= end:
-                entries = list(items.values())[first:end]
+                self._matched_items[tier.match] = items
+            if is_all or len(best) >= items_max:
+                rows = list(best.values())[first:items_max]
                 break
             limit *= _ENTRIES_PER_ITEM
-        shown, build = entries[:size], self._target.candidate
+        shown, build = rows[:size], self.target.candidate
         # Those that were not read with their entries, also because they are from another table.
-        rowids = [row[0] for row in shown if len(row) <= _ENTRY_COLUMNS or row[_ENTRY_COLUMNS] is None]
-        others = dict(zip(rowids, self._target.candidates(self._connection, rowids), strict=True)) if rowids else {}
-        return entries, [others[row[0]] if row[0] in others else build(*row[_ENTRY_COLUMNS:]) for row in shown]
+        alone = [row for row in shown if len(row) == ENTRY_COLUMNS or row[ENTRY_COLUMNS] is None]
+        if not alone:
+            return [build(*row) for row in shown], len(rows)
+        read = self.target.candidates(self._connection, [row[0] for row in alone])
+        others: dict[int, HitCandidate] = {}
+        for candidate, row in zip(read, alone, strict=True):
+            candidate.entry, candidate.bm25, candidate.has_all_terms = row[:ENTRY_COLUMNS]
+            others[candidate.entry] = candidate
+        return [others.get(row[0]) or build(*row) for row in shown], len(rows)
 
-    def _entry_page(self, size: int, first: int) -> tuple[int, int, int]:
-        """Returns the limit and the offset of the entries of a page, and how many items it has at most."""
-        end = first + size + 1
-        return (end * _ENTRIES_PER_ITEM, 0, end) if self._item_bits else (size + 1, first, end - first)
+    # -- scores --------------------------------------------------------------------------------------------------------
 
-    def first_page(self, start: int, limit: int) -> tuple[MatchStatements, tuple[int, int, int]] | None:
-        """Returns what `run` will read its first candidates with if all matches can be ranked."""
-        expression = self._search.query.expression
-        if expression is None:
-            return None
-        first, size = _whole_blocks(start, limit, self._block_rows)
-        return self._match_sql(self._ranked_tier(expression)), self._entry_page(size, first)
-
-    def _match_sql(self, tier: MatchTier) -> MatchStatements:
-        is_ranked = tier.order == "rank" or self._search.scoring == "minmax" or self._item_bits > 0
-        is_ranked = is_ranked and tier.order != "newest"
-        return self._statistics.engine.match_statements(
-            self._target,
-            tier,
-            self._filter,
-            self._item_bits,
-            is_ranked=is_ranked,
-            boost=self._boosts.time.periods,
-            skipped=self._skipped,
-        )
-
-    def _count_hits(self, tier: MatchTier) -> int:
-        if not (self._filter or self._item_bits or tier.excluded or self._skipped):
-            return self._count(tier.match)
-        match_sql = self._match_sql(tier)
-        statement = match_sql.count_items() if self._item_bits else match_sql.count_entries()
-        return self._statistics.count(self._connection, self._target.index, *statement)
-
-    # Scores
-
-    def _scoring(self, tier: MatchTier) -> BlockScoring:
-        if self._search.scoring == "minmax":
-            best, worst = self._connection.execute(*self._match_sql(tier).select_extremes()).fetchone()
+    def _scoring(self, tier: MatchTier, message_boost: MessageBoost | None) -> BlockScoring:
+        search, query = self.search, self.search.query
+        if search.scoring == "minmax":
+            best, worst = self._connection.execute(*self._tier_sql(tier).select_extremes()).fetchone()
             return QueryScoring(self._term_counter, partial(self._statistics.engine.scale_ranks, best, worst))
-        # A near term weighs less than the term that it may mean, and is no part of the whole query.
-        query = self._search.query
         terms, weights = query.terms, [1.0]  # one term is the whole query, however rare it is
         if len(terms) > 1:
             # Counted in all columns, even if only some are searched: a score must not depend on the searched columns.
-            corpus = self._search.known_corpus
+            corpus = search.known_corpus
             if corpus is None:
-                corpus = self._statistics.source_corpus(query, self._connection, self._target.index)
-            statistics = [
-                TermStatistics(rows, term.count) for rows, term in zip(corpus.frequencies, terms, strict=True)
-            ]
+                corpus = self._statistics.source_corpus(query, self._connection, self.target.index)
+            frequencies = corpus.frequencies
+            statistics = [TermStatistics(rows, term.count) for rows, term in zip(frequencies, terms, strict=True)]
             weights = term_weights(corpus.rows, statistics)
-            # Gives a phrase that is quoted in a sentence, and occurs, the weight of all words together, so that these
-            # do not outvote it.
-            others = 0.0
-            for term, weight in zip(terms, weights, strict=True):
-                others += 0.0 if term.word in query.preferred else weight
-            for index, term in enumerate(terms):
-                if term.word in query.preferred and corpus.frequencies[index]:
-                    weights[index] = max(weights[index], others)
+            if query.preferred:
+                # Gives a phrase that is quoted in a sentence, and occurs, the weight of all words together, so that
+                # these do not outvote it.
+                is_preferred = [term.word in query.preferred for term in terms]
+                others = sum([0.0 if first else weight for first, weight in zip(is_preferred, weights, strict=True)])
+                for index, first in enumerate(is_preferred):
+                    if first and frequencies[index]:
+                        weights[index] = max(weights[index], others)
+        # A near term weighs less than the term that it may mean, and is no part of the whole query.
         near = [(index, term.near) for index, term in enumerate(terms) if term.near is not None]
         for index, meant in near:
             # A word that occurs nowhere is only as rare as the term it may mean.
             weights[meant] = min(weights[meant], weights[index])
         for index, meant in near:
             weights[index] = _NEAR_WEIGHT * weights[meant]
-        scorer = Scorer(weights, self._target.prominence, sum(weights[: len(weights) - len(near)]))
         return ComparableScoring(
             self._term_counter,
-            scorer,
-            self._search,
+            Scorer(weights, self.target.prominence, sum(weights[: len(weights) - len(near)])),
+            search,
             self._boosts,
-            prefers_all_terms=self._target.prefers_all_terms,
-            message_boost=self._boosts.message if self._has_second_stage and self._has_final_scores else None,
+            prefers_all_terms=self.target.prefers_all_terms,
+            message_boost=message_boost,
         )
-
-    @property
-    def _has_final_scores(self) -> bool:
-        """Whether nothing is added to the scores by words."""
-        return True
-
-    def _at_matching_text(self, candidates: Sequence[HitCandidate], all_matches: MatchTier) -> list[HitCandidate]:
-        """Replaces candidates that match only by the title, which all entries of their item share, by the best entry
-        whose own text matches: a hit should show the words that were searched for."""
-        by_title = [one for one in candidates if one.lexical != 0 and not one.is_matched_in_other]
-        if not by_title:
-            return [*candidates]
-        # The rowid of the best entry of each item whose text matches, by item.
-        match_sql = self._match_sql(all_matches)
-        entries = {}
-        for item in [int(candidate.id) for candidate in by_title]:
-            rows = self._connection.execute(*match_sql.select_texts_of(item, 2, is_ranked=False)).fetchall()
-            if len(rows) > 1:  # ranking reads all entries of every word, whatever the item
-                rows = self._connection.execute(*match_sql.select_texts_of(item, 1, is_ranked=True)).fetchall()
-            if rows:
-                [(entries[item],)] = rows
-        replaced = [candidate for candidate in by_title if int(candidate.id) in entries]
-        shown = self._target.candidates(self._connection, [entries[int(candidate.id)] for candidate in replaced])
-        by_id = {candidate.id: candidate for candidate in shown}
-        for candidate in replaced:
-            for name in RankingResult.__struct_fields__:
-                setattr(by_id[candidate.id], name, getattr(candidate, name))
-            by_id[candidate.id].entry = entries[int(candidate.id)]
-        return [by_id.get(candidate.id, candidate) for candidate in candidates]
-
-    def _count_extra(self, matching_items: Tally[int] | None) -> int:
-        """Counts the hits that do not match by their words. `matching_items` has the items that do, if they are
-        known."""
-        return 0
-
-    def _locate(self, candidates: Sequence[HitCandidate]) -> None:
-        """Sets the passages of hits that do not match by their words."""
 
     def _count_entries(
         self, candidates: Sequence[HitCandidate], all_matches: MatchTier, total: int | None
@@ -414,42 +463,151 @@ class TextSearch:
         """Sets how many more entries of each item match. Returns the number of items if it is cheap to count them, or
         `total`."""
         if self._matches_max <= self._ranked_rows_max:
-            rowids = self._rowids.get(all_matches.match)
-            if rowids is None:
-                [text] = self._connection.execute(*self._match_sql(all_matches).select_rowids()).fetchone()
-                rowids = _decode_rowids(text)
-            entries = Tally([rowid >> self._item_bits for rowid in rowids])
-            total = len(entries) + self._count_extra(entries)
+            items = self._matched_items.get(all_matches.match)
+            if items is None:
+                [text] = self._connection.execute(*self._tier_sql(all_matches).select_items()).fetchone()
+                items = _decode_numbers(text)
+            entries = Tally(items)
+            total = len(entries)
+            for candidate in self._meaning_only:
+                total += candidate.entry >> self._item_bits not in entries
         else:
-            items = [int(candidate.id) for candidate in candidates]
-            rows = self._connection.execute(*self._match_sql(all_matches).count_entries_of(items))
+            shown = [int(candidate.id) for candidate in candidates]
+            rows = self._connection.execute(*self._tier_sql(all_matches).count_entries_of(shown))
             entries = Tally(dict(rows.fetchall()))
         for candidate in candidates:
             candidate.more_in_item = max(0, entries[int(candidate.id)] - 1)
         return total
 
-    def _complete(self, candidates: Sequence[HitCandidate]) -> tuple[HitCandidate, ...]:
-        """Adds what the hits need in addition to the candidates."""
-        self._target.add_context(self._connection, candidates)
-        self._target.candidate.prepare_hits(candidates, FieldChoice(self._search.fields, self._term_counter))
-        return tuple(candidates)
+    def _at_matching_text(self, candidates: list[HitCandidate], all_matches: MatchTier) -> list[HitCandidate]:
+        """Replaces candidates that match only by the title, which all entries of their item share, by the best entry
+        whose own text matches: a hit should show the words that were searched for."""
+        by_title = [one for one in candidates if one.lexical != 0 and not one.is_matched_in_other]
+        if not by_title:
+            return candidates
+        # The rowid of the best entry of each item whose text matches, by item.
+        tier_sql = self._tier_sql(all_matches)
+        entries = {}
+        for item in [int(candidate.id) for candidate in by_title]:
+            rows = self._connection.execute(*tier_sql.select_texts_of(item, 2, is_ranked=False)).fetchall()
+            if len(rows) > 1:  # ranking reads all entries of every word, whatever the item
+                rows = self._connection.execute(*tier_sql.select_texts_of(item, 1, is_ranked=True)).fetchall()
+            if rows:
+                [(entries[item],)] = rows
+        replaced = [candidate for candidate in by_title if int(candidate.id) in entries]
+        shown = self.target.candidates(self._connection, [entries[int(candidate.id)] for candidate in replaced])
+        by_id = {candidate.id: candidate for candidate in shown}
+        for candidate in replaced:
+            for name in RankingResult.__struct_fields__:
+                setattr(by_id[candidate.id], name, getattr(candidate, name))
+            by_id[candidate.id].entry = entries[int(candidate.id)]
+        return [by_id.get(candidate.id, candidate) for candidate in candidates]
 
-    def _list(self) -> HitPage:
-        """Returns what passes the filters, newest first."""
-        search = self._search
-        listing = self._target.list_sql(search) + self._filter.sql
-        parameters = self._filter.parameters
-        page = f"{listing} ORDER BY age DESC, number DESC LIMIT ? OFFSET ?"
-        rows = self._connection.execute(page, (*parameters, search.limit, search.offset))
-        candidates = self._target.candidates(self._connection, [rowid for rowid, _ in rows])
-        [total] = self._connection.execute(f"SELECT count(*) FROM ({listing}) AS listing", parameters).fetchone()
-        return HitPage(self._complete(candidates), has_more=search.offset + len(candidates) < total, total=total)
+    # -- meaning -------------------------------------------------------------------------------------------------------
+
+    def _nearest_page(self, scan: PassageScan) -> _Page:
+        search, end = self.search, self.search.offset + self.search.limit
+        entries = [entry for entry in self._nearest(scan, end + 1, 0.0) if entry.cosine > 0]
+        candidates = self._fetch_near(entries[search.offset : end])
+        for candidate in candidates:
+            candidate.lexical, candidate.cosine = 0.0, self._near[candidate.entry].cosine
+            candidate.score = round(candidate.cosine, SCORE_DIGITS)
+        has_more = len(entries) > end
+        return candidates, has_more, None if has_more else len(entries)
+
+    def _rank_with_meaning(
+        self, scan: PassageScan, floor: float, tiers: Sequence[MatchTier], scoring: BlockScoring
+    ) -> tuple[list[HitCandidate], bool]:
+        """Returns the candidates of the page, and whether there are more."""
+        offset, limit, item_bits = self.search.offset, self.search.limit, self._item_bits
+        lexical, has_rest = self._window(tiers, scoring, 0, self.head_rows)
+        # Without a rest, all matches by words are among `lexical`, and the nearest need not be searched for words.
+        known = {candidate.entry >> item_bits for candidate in lexical}
+        nearest = self._nearest(scan, NEAREST_HEAD if has_rest else NEAREST_HEAD_OF_FEW, self._length * LEAST_COSINE)
+        if nearest and nearest[0].cosine < floor:
+            # Even the best is no nearer than one of as many unrelated texts would be.
+            nearest = []
+        near = self._fetch_near([entry for entry in nearest if entry.rowid >> item_bits not in known])
+        if near and (has_rest or self.search.query.times):
+            scoring.score(near)
+        head = [*lexical, *near]
+        self._fuse(scan, head)
+        self._meaning_only = [candidate for candidate in near if not candidate.lexical]
+        window = head[offset : offset + limit]
+        if len(head) > offset + limit or not has_rest:
+            return window, len(head) > offset + limit
+        if len(window) == limit and not near:
+            # The head has no item of the rest, so there are more hits, and nothing has to be read to know it.
+            return window, True
+        self._skipped = tuple([candidate.entry >> item_bits for candidate in head])
+        fused = _FusedScoring(scoring, partial(self._fuse, scan))
+        rest, has_more = self._window(tiers, fused, max(0, offset - len(head)), limit - len(window))
+        self._skipped = ()
+        return window + rest, has_more
+
+    def _fuse(self, scan: PassageScan, candidates: list[HitCandidate]) -> None:
+        """Adds the cosines to the scores of candidates, and sorts them. Times and people that the query names count in
+        both parts."""
+        weight = self._weight
+        cosines = scan.best_cosines([candidate.entry for candidate in candidates])
+        cosines = self._boosts.apply_to(cosines, candidates)
+        for candidate, cosine in zip(candidates, cosines, strict=True):
+            lexical = candidate.score
+            if candidate.is_only_named and cosine > lexical:
+                # The vector of a message contains the name of its sender; if the query is nothing else, it is always
+                # near.
+                cosine = lexical  # noqa: PLW2901 - as above
+            candidate.lexical, candidate.cosine = lexical, cosine
+            candidate.score = round((1 - weight) * lexical + weight * cosine, SCORE_DIGITS)
+        if self._message_boost is not None:
+            scores = self._message_boost.apply_to([candidate.score for candidate in candidates], candidates)
+            for candidate, score in zip(candidates, scores, strict=True):
+                candidate.score = round(score, SCORE_DIGITS)
+        sort_block(candidates, _by_score)
+
+    def _nearest(self, scan: PassageScan, count: int, least: float) -> list[NearEntry]:
+        """Returns the nearest entries that pass the filters."""
+        if not self._filter:
+            return scan.nearest(count, least)
+        entries = scan.nearest(max(count, _FILTERED_NEAREST), least)
+        passing = self._passing(entries)
+        if len(passing) < count and len(entries) >= _FILTERED_NEAREST:
+            listing = f"{self.target.list_sql(self.search)}{self._filter.sql}"
+            rows = self._connection.execute(f"SELECT number FROM ({listing}) AS listing", self._filter.parameters)
+            passing = self._passing(scan.nearest(count, least, [rowid >> self._item_bits for (rowid,) in rows]))
+        return passing[:count]
+
+    def _passing(self, entries: Sequence[NearEntry]) -> list[NearEntry]:
+        """Leaves out entries that fail the filters, and those without a live row, which only a damaged file has."""
+        target = self.target
+        rowid = "CAST(wanted.value AS BIGINT)"
+        sql = f"SELECT {rowid} FROM {target.dialect.listed()} {target.join_on(rowid)} WHERE {target.is_live}"
+        rows = self._connection.execute(
+            f"{sql}{self._filter.sql}", (json_array([entry.rowid for entry in entries]), *self._filter.parameters)
+        )
+        passing = {rowid for (rowid,) in rows}
+        return [entry for entry in entries if entry.rowid in passing]
+
+    def _fetch_near(self, entries: Sequence[NearEntry]) -> list[HitCandidate]:
+        candidates = self.target.candidates(self._connection, [entry.rowid for entry in entries])
+        if len(candidates) < len(entries):
+            entries = self._passing(entries)
+            candidates = self.target.candidates(self._connection, [entry.rowid for entry in entries])
+        for entry in entries:
+            self._near[entry.rowid] = entry
+        return candidates
 
 
-def _whole_blocks(start: int, wanted: int, block_rows: int) -> tuple[int, int]:
-    """Returns the first row and the number of rows of the blocks that contain the wanted ones."""
-    first = start - start % block_rows
-    return first, -(-(start + wanted - first) // block_rows) * block_rows
+class _FusedScoring(BlockScoring):
+    """Sorts the blocks that follow the head by the same score."""
+
+    def __init__(self, lexical: BlockScoring, fuse: Callable[[list[HitCandidate]], None]) -> None:
+        self._lexical = lexical
+        self._fuse = fuse
+
+    def score(self, block: list[HitCandidate]) -> None:
+        self._lexical.score(block)
+        self._fuse(block)
 
 
 # -- readings ----------------------------------------------------------------------------------------------------------
@@ -467,51 +625,28 @@ def search_relaxed(search: Search, has_match: Callable[[Search], bool], run: Cal
     return replace(page, query=reading.query) if is_changed else page
 
 
-# -- tier sql ----------------------------------------------------------------------------------------------------------
-# The SQL that finds the index entries of a match tier, in order. It selects rowids only; rows are fetched later.
+# -- hit merge ---------------------------------------------------------------------------------------------------------
+# Merges the hits of two searches with the same query into one page.
 
 
-class TierSql(Struct, frozen=True):
-    """Statements over the entries of one tier that pass a filter, which are the same on all engines. Rowids that differ
-    only in the lowest `item_bits` bits belong to the same item."""
+def merge_pages(search: Search, *pages: HitPage) -> HitPage:
+    """Each page must begin at the first hit and reach to the end of the requested one. Their own order is kept, so the
+    result is the same however it is divided into pages."""
+    end = search.offset + search.limit
+    matches = tuple(merge(*(page.matches for page in pages), key=_sort_key(search), reverse=True))
+    totals = [page.total for page in pages]
+    return HitPage(
+        matches[search.offset : end],
+        has_more=len(matches) > end or any(page.has_more for page in pages),
+        total=None if None in totals else sum(total for total in totals if total is not None),
+        # The one that covers less: both kinds of hits are on one page.
+        semantic=min((page.semantic for page in pages), key=lambda status: status.coverage or 0.0),
+        query=next((page.query for page in pages if page.query is not None), None),
+        floor=min((page.floor for page in pages if page.floor is not None), default=None),
+    )
 
-    target: SearchTarget
-    tier: MatchTier
-    filter: SqlFilter
-    item_bits: int
-    is_ranked: bool
-    boost: tuple[BoostedPeriod, ...] = ()
-    # Items to leave out.
-    skipped: tuple[int, ...] = ()
 
-    def read_candidates(
-        self, _connection: Any, _limit: int, _offset: int, _items_max: int
-    ) -> Sequence[CandidateRow] | None:
-        """Reading the rows of a page separately costs little if no server has to be asked."""
-        return None
-
-    def select_any(self) -> Statement:
-        """Selects whether there is an entry at all."""
-        sql, parameters = self._matching()
-        return f"SELECT EXISTS (SELECT 1 {sql})", parameters
-
-    def count_entries(self) -> Statement:
-        sql, parameters = self._matching()
-        return f"SELECT count(*) {sql}", parameters
-
-    def count_items(self) -> Statement:
-        sql, parameters = self._matching()
-        return f"SELECT count(DISTINCT {self._rowid} >> {self.item_bits}) {sql}", parameters
-
-    @property
-    def _is_boosted(self) -> bool:
-        return bool(self.boost) and self.is_ranked and self.tier.order == "rank"
-
-    @property
-    @abstractmethod
-    def _rowid(self) -> str:
-        """The SQL expression of the rowid of an entry."""
-
-    @abstractmethod
-    def _matching(self) -> Statement:
-        """Returns the SQL from FROM on."""
+def _sort_key(search: Search) -> Callable[[RankedMatch], str | float]:
+    if search.order == "recent" or search.query.expression is None:
+        return lambda match: match.last_modified
+    return lambda match: match.score

@@ -11,13 +11,12 @@ from typing import Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from sources.query import AllOf, Expression, ParsedQuery, Phrase, Prefix, Term, Word
-from sources.query.parser import can_have_near_terms, with_near_terms
+from sources.query.parser import with_near_terms
 from sources.query.words import ENDINGS, searchable_prefixes, with_other_endings, word_with_stem
-from sources.storage.contract import Search
-from sources.storage.search.engine import SearchConnection, SearchStatistics, SearchTarget
+from sources.storage.search.engine import SearchConnection, SearchStatistics
+from sources.storage.search.text_search import LITTLE_ROWS, TextSearch
 from sources.text.folding import fold
-from sources.text.segmentation import UNSPACED_RUN
-from sources.text.stemming import stem
+from sources.text.segmentation import UNSPACED_RUN, stem
 
 # Words of an index that are compared with a misspelled word, so that a search stays fast.
 NEAR_WORDS_MAX = 50_000
@@ -379,8 +378,6 @@ def _size_bytes(words: str) -> int:
 # An unknown word may be misspelled. It may also be part of a compound: Steuer finds Steuererklärung. The words come
 # from the indexes that the search itself reads, so human-only text never affects what an agent finds.
 
-# A word matches little if fewer rows contain it than a page has hits.
-_LITTLE_ROWS = 20
 # For how many words of a query near words are looked up.
 _ATTEMPTS_MAX = 8
 # How many other words of the query a near word has to occur with.
@@ -399,45 +396,24 @@ class _Attempt(Struct, frozen=True):
 
 
 class Spelling:
-    """Looks up near words for a search in one target. At most `words_max` words of an index are compared."""
+    """Looks up near words for a search that lacks words (`TextSearch.lacks_words`). At most `words_max` words of an
+    index are compared."""
 
     def __init__(
-        self,
-        connection: SearchConnection,
-        target: SearchTarget,
-        search: Search,
-        statistics: SearchStatistics,
-        words_max: int,
+        self, connection: SearchConnection, text_search: TextSearch, statistics: SearchStatistics, words_max: int
     ) -> None:
         self._connection = connection
-        self._target = target
-        self._index = target.index
-        self._query = search.query
-        self._fields = search.fields
+        self._text_search = text_search
+        self._query = text_search.search.query
         self._match_text = statistics.engine.compiler()
         self._statistics = statistics
         self._words_max = words_max
 
     def correct(self) -> ParsedQuery | None:
-        """Returns the query with near words, or None if there are none or none are needed."""
-        if not self._words_max or not can_have_near_terms(self._query):
-            return None
-        self._statistics.refresh(self._connection)
+        """Returns the query with near words, or None if there are none."""
         words = [term.word for term in self._query.terms]
-        matches = list(map(self._statistics.engine.compiler(self._target, self._fields), words))
-        rows = self._statistics.count_each(self._connection, self._index, matches)
-        # Whether the library contains all words, and enough of a single one. `rows` are those of the target. Counts no
-        # more than it needs, because it is asked for every search.
-        enough = _LITTLE_ROWS if len(words) == 1 else 1
-        for word, count in zip(words, rows, strict=True):
-            if count >= enough:
-                continue
-            if self._statistics.count_in_library(self._connection, self._match_text(word), enough) < enough:
-                break
-        else:
-            return None
         # Those of the library, which are the same for all sources of a search, and can be none for human-only text.
-        rows = [self._count(word) or count for count, word in zip(rows, words, strict=True)]
+        rows = [self._count(word) or count for count, word in zip(self._text_search.count_terms(), words, strict=True)]
         known = [word for count, word in sorted(zip(rows, words, strict=True), key=itemgetter(0)) if count]
         tried: list[_Attempt] = []
         for index, (word, count) in enumerate(zip(words, rows, strict=True)):
@@ -457,7 +433,7 @@ class Spelling:
         return with_near_terms(self._query, near, notes) if near else None
 
     def _matches_little(self, word: Word) -> bool:
-        return len(self._query.terms) == 1 and self._count(word) < _LITTLE_ROWS
+        return len(self._query.terms) == 1 and self._count(word) < LITTLE_ROWS
 
     def _occurring(self, tried: Sequence[_Attempt], near: Sequence[Sequence[Word]]) -> list[list[Word]]:
         """Returns the near words that occur together with the rarest other words of the query. Without that, a word
@@ -491,7 +467,7 @@ class Spelling:
         unknown = [attempt for attempt in tried if attempt.is_unknown]
         if not unknown:
             return [[] for _ in tried]
-        vocabulary = self._statistics.vocabulary(self._connection, self._index, self._words_max)
+        vocabulary = self._statistics.vocabulary(self._connection, self._text_search.target.index, self._words_max)
         near = {}
         for attempt, spellings in zip(
             unknown, vocabulary.near_words([attempt.token for attempt in unknown]), strict=True

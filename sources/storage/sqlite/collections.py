@@ -28,7 +28,7 @@ from sources.storage.sqlite.connection.connection import JobConnection, Work
 from sources.storage.sqlite.connection.database import Database, FileMeter, LibraryReader
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
 from sources.storage.sqlite.index.message_index import IndexBuilder, MessageIndex
-from sources.storage.sqlite.index.statistics import CorpusStatistics, count_words
+from sources.storage.sqlite.index.statistics import count_words
 from sources.storage.sqlite.schema.tables import CHACHA, MEDIA, PROMPTS
 from sources.storage.sqlite.search import exact, substring
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX, FullScan
@@ -48,8 +48,6 @@ class SqliteSettings(collection.StorageSettings, frozen=True, kw_only=True):
 
 class SqliteCollection(collection.StoredCollection[RecordT, DraftT, collection.IdT]):
     """A collection in one of the user's files, with its search."""
-
-    _statistics: CorpusStatistics
 
     def __init__(
         self, source: str, databases: "UserDatabases", settings: SqliteSettings, client_id: str, *, is_agent: bool

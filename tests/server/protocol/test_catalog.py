@@ -62,11 +62,11 @@ def test_a_tool_is_found_by_its_name_and_by_its_dotted_name() -> None:
 
 
 def test_a_replaced_tool_has_the_mirrored_parameters_of_its_replacement(samples: SampleCatalog) -> None:
-    assert samples.catalog.mirrored_parameters(samples.catalog.tools["locate"])
+    assert samples.catalog.mirrored_parameters["locate"]
 
     samples.catalog.add_tool(_tool("locate"))
 
-    assert samples.catalog.mirrored_parameters(samples.catalog.tools["locate"]) == ()
+    assert "locate" not in samples.catalog.mirrored_parameters
 
 
 async def test_each_change_is_published_and_increases_the_version() -> None:

@@ -14,8 +14,8 @@ from starlette.responses import PlainTextResponse, Response
 
 from auth.context import READ, SCOPES, WRITE, RequestContext
 from config.errors import ControlDatabaseLocked, DatabaseUnavailable, FlorilegiumError, SourceTimeout, Unavailable
+from server.error_responses import ErrorFormat
 from server.http_services import build_http_services
-from server.middleware import ErrorFormat
 from server.operations.operation import Operation, Upload, UploadRequest
 from server.rest.errors import Unprocessable
 from server.rest.handler import RestHandler

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import fields
 
+from aggregator.contract import FacetedSearch
 from aggregator.facets import COUNTED_RESULTS_MIN, FacetCount, FacetedResponse, Facets
-from aggregator.search import FacetedSearch
 from server.operations.knowledge import ItemReadOptions
 from sources.drafts import MessageDraft
 from sources.items import Loc, RetrievalOptions

@@ -13,7 +13,7 @@ from auth.context import READ
 from auth.follows import FollowRecord, Follows
 from auth.quotas import QuotaOverrides, Quotas
 from auth.registry import ControlLocation, Registry
-from config.errors import InvalidParams, StorageError
+from config.errors import StorageError
 from config.postgres.connection import ConnectionOptions
 from config.settings import Settings
 from server.store_copy.migration import CONTROL_TABLES, copy_control, prepare_control
@@ -103,7 +103,7 @@ async def test_failed_copy_changes_nothing(original: Path, database_url: str) ->
         # PostgreSQL cannot store this character.
         db.execute("UPDATE follows SET location = 'a' || char(0) || 'b'")
 
-    with pytest.raises(InvalidParams, match="NUL"):
+    with pytest.raises(StorageError, match=r"NUL characters \(follows, id "):
         await copy(original, postgres)
 
     async with Registry.open(postgres) as registry:

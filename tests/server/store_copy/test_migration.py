@@ -3,17 +3,20 @@
 import asyncio
 import os
 import signal
+import sqlite3
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from auth.context import READ, SCOPES, ClientId, Principal, build_context
 from auth.registry import Registry, UserRecord
-from config.errors import FlorilegiumError
+from config.errors import FlorilegiumError, StorageError
 from config.paths import DataRoot
 from config.postgres.connection import ConnectionOptions
 from config.settings import Settings
@@ -122,6 +125,38 @@ async def test_round_trip_is_equal(deployment: Deployment, tmp_path: Path, datab
     async with Registry.open(back.control_path) as after, Registry.open(deployment.data_root.control_path) as before:
         assert await after.list_users() == await before.list_users()
         assert await after.list_keys() == await before.list_keys()
+
+
+@pytest.mark.slow("copies a deployment several times")
+async def test_a_row_that_postgres_cannot_store_is_named_and_does_not_stop_other_libraries(
+    deployment: Deployment, tmp_path: Path, database_url: str
+) -> None:
+    """SQLite can index any text. A random one cannot be compressed. NUL and bytes that are not UTF-8 are damage."""
+    too_long = "".join(chr(code) for code in Random(1).choices(range(0x4E00, 0x9FA0), k=2_000))
+
+    def execute(number: int, sql: str, *values: Any) -> None:
+        path = deployment.data_root.paths_of(deployment.users[number].id).chacha
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(sql, values)
+
+    execute(1, "INSERT INTO namespaces (name) VALUES (?)", too_long)
+    execute(2, "UPDATE notes SET content = 'a' || char(0) || CAST(x'eda080' AS TEXT) WHERE id = 1")
+    postgres, back = ConnectionOptions(url=database_url), DataRoot(tmp_path / "back")
+
+    copied: list[str] = []
+    with pytest.raises(StorageError, match=rf"^1 of 4 .* user1: .*2,600 bytes \(namespaces, name {too_long[:80]}\)"):
+        await migrate_to_postgres(deployment.settings, deployment.data_root, postgres, _names(copied))
+    assert copied == ["user0", "user2", "user3"]
+    assert "unfinished" in await refusal_to_serve(tmp_path / "new", database_url)
+
+    execute(1, "DELETE FROM namespaces WHERE name = ?", too_long)
+    assert (await deployment.to_postgres(postgres))[0].pending == ""
+    await deployment.back(postgres, back)
+    user = deployment.users[1]
+    assert rows_of(back, user.id) == rows_of(deployment.data_root, user.id)
+    with closing(sqlite3.connect(back.paths_of(deployment.users[2].id).chacha)) as connection:
+        [content] = connection.execute("SELECT content FROM notes WHERE id = 1").fetchone()
+    assert content == "a\ufffd\ufffd\ufffd\ufffd"
 
 
 @pytest.mark.slow("copies a deployment several times")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from aggregator.search import LIBRARIES_MAX, Aggregator, KnowledgeSearch
+from aggregator.contract import KnowledgeSearch
+from aggregator.search import LIBRARIES_MAX, Aggregator
 from auth.context import RequestContext, ShareRule
 from config.errors import NotFound, ResourceNotFound, Unavailable
 from config.paths import UserId

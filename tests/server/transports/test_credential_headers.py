@@ -14,7 +14,7 @@ from websockets.exceptions import InvalidStatus
 from auth.context import READ
 from auth.signing_keys import sign
 from server.transports.headers import Headers
-from server.transports.http_messages import RepeatedRefusals
+from server.transports.http import RepeatedRefusals
 from tests.cases import each_case
 from tests.live import JWT_SECRET, LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, handshake, message, modern_headers, modern_params

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from server.transports.headers import Headers
-from server.transports.http_messages import RepeatedRefusals
+from server.transports.http import RepeatedRefusals
 from tests.server.clients import message
 
 _RESULT = {"content": [], "isError": True, "_meta": {"florilegium/retryAfterS": 5.0}}

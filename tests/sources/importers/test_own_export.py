@@ -37,7 +37,7 @@ from tests.tiers import examples
 IMPORTER = load_importer("own_export")
 
 LIMITS = import_limits(Settings())
-META = {"z": 1, "a": {"deep": ["x", None, 1.5]}}
+META = {"z": 10**40, "a": {"deep": ["x", None, 1.5]}}
 CARD = {"spec": "chara_card_v2", "extensions": {"z": {"y": 1, "x": 2}}, "character_book": {"name": "b", "entries": []}}
 
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from server.import_board import ImportJob
@@ -32,8 +33,10 @@ async def open_jobs(folder: Path, **changes: Any) -> AsyncIterator[tuple[Library
 NOTE = b"# Ship\n\nThe galleon sailed."
 
 
-async def start(jobs: ImportJobs, libraries: LibraryFixture, content: bytes, name: str = "ada") -> ImportJob:
-    return await jobs.start(libraries.context(name), io.BytesIO(content), "ship.md", None, is_dry_run=False)
+async def start(
+    jobs: ImportJobs, libraries: LibraryFixture, content: bytes, name: str = "ada", file: str = "ship.md"
+) -> ImportJob:
+    return await jobs.start(libraries.context(name), io.BytesIO(content), file, None, is_dry_run=False)
 
 
 async def wait_until_ended(jobs: ImportJobs, libraries: LibraryFixture, job: ImportJob, name: str = "ada") -> ImportJob:
@@ -111,3 +114,17 @@ async def test_cancelled_import_ends_its_process(tmp_path: Path) -> None:
         stopped = await jobs.cancel(libraries.context("ada"), job.id)
         assert stopped.state == "cancelled"
         assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.slow("starts a process")
+async def test_numbers_of_any_size_are_read(tmp_path: Path) -> None:
+    """MessagePack, in which the process sends items, has integers of 64 bits only."""
+    numbers = [2**64, -(2**70), 10**40]
+    data = {"name": "Ana", "description": "sails", "extensions": {"numbers": numbers}}
+    card = msgspec.json.encode({"spec": "chara_card_v2", "spec_version": "2.0", "data": data})
+    async with open_jobs(tmp_path / "data") as (libraries, jobs):
+        job = await wait_until_ended(jobs, libraries, await start(jobs, libraries, card, file="ana.json"))
+        async with libraries.library("ada") as ada:
+            [character] = (await ada.characters.list(10, 0)).rows
+    assert (job.state, job.problem) == ("done", "")
+    assert character.card["extensions"]["numbers"] == numbers

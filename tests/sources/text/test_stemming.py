@@ -6,8 +6,7 @@ from pydoc_data.topics import topics
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sources.text.segmentation import TOKENIZER, segment, tokenize
-from sources.text.stemming import STOPWORDS, stem, stem_prefix
+from sources.text.segmentation import STOPWORDS, TOKENIZER, segment, stem, stem_prefix, tokenize
 from tests.sources.text.samples import MIXED_TEXTS, fts5_tokens
 
 ENGLISH = sorted({word.lower() for topic in topics.values() for word in re.findall("[A-Za-z]+", topic)})

@@ -13,10 +13,9 @@ from uuid import uuid4
 import msgspec
 from msgspec import UNSET, Struct, structs
 
+from aggregator.contract import KnowledgeItem, KnowledgeSearch
 from aggregator.libraries import own_only
-from aggregator.responses import KnowledgeItem
 from aggregator.retrieval import KnowledgeGet
-from aggregator.search import KnowledgeSearch
 from auth.context import RequestContext
 from config.errors import NotFound, SearchFailed
 from config.numbers import replace_unstorable

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from config.errors import FlorilegiumError, InvalidParams
 from config.numbers import replace_unstorable
 from server.compat.agentkit.chat.passages import AttachedText
-from server.middleware import ErrorFormat
+from server.error_responses import ErrorFormat
 from server.protocol.schema import input_schema
 from server.rest.errors import Unprocessable
 from server.rest.forms import FormFile

@@ -24,7 +24,7 @@ from sources.storage.postgres.vectors.vector_tables import (
     kind_number,
     read_state,
 )
-from sources.storage.search.fused_search import CountRows, NearEntry
+from sources.storage.search.engine import CountRows, NearEntry
 from sources.storage.vector_kinds import VectorKind
 
 # An HNSW index returns at most this many passages at once.
@@ -158,9 +158,9 @@ class LibraryScan:
                 self._ranges[rowid] = (start, end)
         return entries
 
-    def best_cosines(self, rowids: Sequence[int]) -> dict[int, float]:
+    def best_cosines(self, rowids: Sequence[int]) -> list[float]:
         if not self._model or not rowids:
-            return {}
+            return [0.0] * len(rowids)
         bits = self._item_bits
         items = sorted({rowid >> bits for rowid in rowids})
         condition = "v.id = item.id" if not bits else f"v.id >= item.id << {bits} AND v.id < (item.id + 1) << {bits}"
@@ -171,7 +171,8 @@ class LibraryScan:
             "WHERE best.product IS NOT NULL"
         )
         rows = self._connection.execute(sql, (items, self._vector))
-        return {item: _cosine(product) for item, product in rows}
+        cosines = {item: max(0.0, _cosine(product)) for item, product in rows}
+        return [cosines.get(rowid >> bits, 0.0) for rowid in rowids]
 
     def passage_ranges(self, entries: Sequence[NearEntry]) -> dict[int, tuple[int, int]]:
         return {entry.rowid: self._ranges[entry.rowid] for entry in entries if entry.rowid in self._ranges}

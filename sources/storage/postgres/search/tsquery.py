@@ -21,7 +21,7 @@ from msgspec import Struct
 from sources.query import AllOf, AnyOf, Expression, Phrase, Prefix, Title, Without, Word
 from sources.storage.postgres.tables import TENANT_SETTING
 from sources.text.folding import fold_bytewise, folds_bytewise
-from sources.text.stemming import stem
+from sources.text.segmentation import stem
 
 # -- tsvector ----------------------------------------------------------------------------------------------------------
 # Builds tsvectors from tokens. PostgreSQL's own parser is not used: it splits and stems texts differently.

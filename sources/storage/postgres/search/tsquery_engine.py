@@ -9,7 +9,6 @@ import msgspec
 
 from config.postgres.connection import PostgresConnection
 from sources.query import Expression
-from sources.search.scoring import BoostedPeriod
 from sources.storage.contract import Search
 from sources.storage.postgres.index.entries import CONTEXTS, ENTRY_KINDS, EntryKind
 from sources.storage.postgres.search.substring import may_contain_literal
@@ -20,9 +19,8 @@ from sources.storage.postgres.search.tsquery import (
     for_index,
     with_labels,
 )
-from sources.storage.search.engine import CandidateRow, SearchTarget
+from sources.storage.search.engine import EntryRow, SearchTarget, TierSql
 from sources.storage.search.targets import MessageContext, search_targets
-from sources.storage.search.text_search import MatchTier, TierSql
 from sources.storage.tables.dialect import POSTGRES, POSTGRES_JSON
 from sources.storage.tables.sql import SqlFilter, Statement, either, json_array
 from sources.storage.tables.validation import is_storable
@@ -36,12 +34,11 @@ class EntrySql(TierSql, frozen=True):
     """The rank is the negative of `ts_rank`, so that lower is better, as for bm25."""
 
     def select_entries(self, limit: int, offset: int) -> Statement:
-        created_at = self.target.created_at if self._is_boosted else ""
-        sql, parameters = self._entries(created_at)
+        sql, parameters = self._entries(self.target.created_at if self.boost else "")
         is_first = "is_first DESC, " if self.tier.first else ""
         boosted: list[str | float] = []
         rank = "rank"
-        if self._is_boosted:
+        if self.boost:
             cases = " ".join(["WHEN created >= ? AND created < ? THEN CAST(? AS DOUBLE PRECISION)"] * len(self.boost))
             rank = f"rank * CASE {cases} ELSE 1 END"
             boosted = [value for period in self.boost for value in (period.start, period.end, period.factor)]
@@ -53,11 +50,11 @@ class EntrySql(TierSql, frozen=True):
         page = f"SELECT number, rank, is_first FROM ({sql}) AS entry ORDER BY {order} LIMIT ? OFFSET ?"
         return page, (*parameters, *boosted, limit, offset)
 
-    def read_candidates(
+    def read_entries(
         self, connection: PostgresConnection, limit: int, offset: int, items_max: int
-    ) -> Sequence[CandidateRow]:
+    ) -> Sequence[EntryRow]:
         """They may have been read together with those of other sources."""
-        rows: Sequence[CandidateRow] | None = connection.known.get(self.page_key(limit, offset, items_max))
+        rows: Sequence[EntryRow] | None = connection.known.get(self.page_key(limit, offset, items_max))
         if rows is None:
             rows = connection.execute(*self.select_candidates(limit, offset, items_max)).fetchall()
         return rows
@@ -87,9 +84,10 @@ class EntrySql(TierSql, frozen=True):
         items = f"SELECT min(rank) AS rank FROM ({sql}) AS entry GROUP BY number >> {self.item_bits}"
         return f"SELECT min(rank), max(rank) FROM ({items}) AS item", parameters
 
-    def select_rowids(self) -> Statement:
+    def select_items(self) -> Statement:
         sql, parameters = self._matching()
-        return f"SELECT coalesce(CAST(json_agg({self._rowid}) AS TEXT), '[]') {sql}", parameters
+        item = f"{self._rowid} >> {self.item_bits}"
+        return f"SELECT coalesce(CAST(json_agg({item}) AS TEXT), '[]') {sql}", parameters
 
     def count_entries_of(self, items: Sequence[int]) -> Statement:
         item = f"{self._rowid} >> {self.item_bits}"
@@ -128,7 +126,7 @@ class EntrySql(TierSql, frozen=True):
 
     def _entries(self, created_at: str = "") -> Statement:
         sql, parameters = self._matching()
-        rank, is_first = "0.0", "0"
+        rank, is_first = "NULL", "0"
         selected: list[str | int | float] = []
         if self.is_ranked:
             rank = self._rank
@@ -142,7 +140,7 @@ class EntrySql(TierSql, frozen=True):
         return f"SELECT {columns} {sql}", (*selected, *parameters)
 
     def _matching(self) -> Statement:
-        is_joined = self.filter or self.tier.order == "recent" or self._is_boosted
+        is_joined = self.filter or self.tier.order == "recent" or self.boost
         join = self.target.join_on("e.id") if is_joined else ""
         sql = f"FROM matched_entries e {join} WHERE e.tsv @@ {MATCH}{self.filter.sql}"
         parameters = (self._for_index(self.tier.match), *self.filter.parameters)
@@ -271,6 +269,8 @@ TARGETS = search_targets(
 class TsqueryEngine:
     """Implements `SearchEngine`."""
 
+    tier_sql = EntrySql
+
     def filter(self, connection: PostgresConnection, target: SearchTarget, search: Search) -> SqlFilter:
         return target.filter(search) & _text_filter(connection, target, search)
 
@@ -288,19 +288,6 @@ class TsqueryEngine:
 
     def both(self, one: str, other: str) -> str:
         return f"({one}) & ({other})"
-
-    def match_statements(
-        self,
-        target: SearchTarget,
-        tier: MatchTier,
-        where: SqlFilter,
-        item_bits: int,
-        *,
-        is_ranked: bool,
-        boost: tuple[BoostedPeriod, ...] = (),
-        skipped: tuple[int, ...] = (),
-    ) -> EntrySql:
-        return EntrySql(target, tier, where, item_bits, is_ranked, boost, skipped)
 
 
 @lru_cache(maxsize=512)

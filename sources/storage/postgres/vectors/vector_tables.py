@@ -34,7 +34,7 @@ from sources.storage.postgres.index.entries import (
 )
 from sources.storage.postgres.jobs import claim, is_held, release
 from sources.storage.postgres.tables import LIBRARY_SCHEMA, vectors_table
-from sources.storage.search.fused_search import CountRows
+from sources.storage.search.engine import CountRows
 from sources.storage.tables.dialect import POSTGRES
 from sources.storage.tables.sql import SAVE_STATE, Delete, Insert
 from sources.storage.vector_kinds import ALL_KINDS, TITLE_VECTORS, VectorKind, sample_texts

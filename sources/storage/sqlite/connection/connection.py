@@ -10,10 +10,9 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 import aiosqlite
@@ -21,9 +20,10 @@ from aiosqlite.core import set_exception
 from loguru import logger
 from msgspec import Struct
 
-from config.errors import Overloaded, StorageError, Unavailable, is_undecodable_text, replace_undecodable
+from config.errors import StorageError, Unavailable, is_undecodable_text, replace_undecodable
 from config.paths import UserId
 from sources.storage import job_queue
+from sources.storage.job_queue import Job
 from sources.storage.sqlite.connection.errors import Interrupted, RowConnection, is_busy
 from sources.storage.tables.sql import TextIndex
 
@@ -48,18 +48,6 @@ class FileReplaced(StorageError):
     def __init__(self, path: Path) -> None:
         super().__init__("the file of this library was deleted or replaced; try again")
         self.path = path
-
-
-class Job(Struct, Generic[T], eq=False):
-    """A piece of work and the time it may take, which starts to run when the work does. `pace` slows it down."""
-
-    work: Work[T]
-    limit_s: float
-    pace: job_queue.BackgroundPace | None = None
-    due: float = float("inf")
-    is_stopped: bool = False
-    # Set by the thread that ran the job, whatever the outcome was.
-    is_finished: bool = False
 
 
 class AttachedFile(Struct):
@@ -229,11 +217,9 @@ class QueuedConnection(aiosqlite.Connection):
         self._user_id = user_id
         self._queue_max = queue_max
         self._lane = job_queue.JobLane()
-        self._pending: dict[job_queue.QueuedJob, asyncio.Future[Any]] = {}
         self._stopped: asyncio.Future[Any] | None = None
         self._stop_s = stop_s
         self._abandoned: Job[Any] | None = None
-        self._has_ended = asyncio.Event()
         self.joint_reads = job_queue.JointReads(self._read_jointly)
         # Those of the connection, once it is open.
         self.attached: dict[str, AttachedFile] = {}
@@ -286,10 +272,9 @@ class QueuedConnection(aiosqlite.Connection):
         if isinstance(self._connection, JobConnection):
             self._connection.stop_all()
         self._fail_waiting_jobs(Unavailable("the library is being closed"))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._stop_s):
-                while self.is_busy_without_caller:
-                    await self._has_ended.wait()
+        due = time.monotonic() + self._stop_s
+        while self.is_busy_without_caller and time.monotonic() < due:  # noqa: ASYNC110 - a thread changes it
+            await asyncio.sleep(BUSY_PAUSE_S)
         if not self.is_busy_without_caller:
             await super().close()
         else:
@@ -298,7 +283,8 @@ class QueuedConnection(aiosqlite.Connection):
 
     def _fail_waiting_jobs(self, error: Exception) -> None:
         for queued in self._jobs.waiting_jobs(self._lane):
-            set_exception(self._pending[queued], error)
+            if queued.result is not None:
+                set_exception(queued.result, error)
 
     def _give_up_if_stuck(self, job: Job[Any]) -> None:
         if job.is_finished or not self._running:
@@ -320,60 +306,28 @@ class QueuedConnection(aiosqlite.Connection):
 
     def _submit(self, work: Work[T], limit_s: float, begin: str, *, gives_up: bool) -> asyncio.Future[T]:
         """Queues a job. Cancelling the future that it returns stops the job, or keeps it from being started."""
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[T] = loop.create_future()
         raw = self._connection
         if not isinstance(raw, JobConnection):
-            result.set_exception(Unavailable("the library is closed"))
-            return result
-        if len(self._pending) >= self._queue_max:
-            result.set_exception(Overloaded("too many calls are waiting for this library; try again in a moment"))
-            return result
-        group = job_queue.CURRENT_GROUP.get()
-        is_background = group is not None and group.is_background
-        job = Job(work, limit_s, job_queue.BackgroundPace(self._jobs) if is_background else None)
+            closed: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+            closed.set_exception(Unavailable("the library is closed"))
+            return closed
+        job: Job[T] = Job(work, limit_s)
+        return self._jobs.submit(
+            self._user_id,
+            self._lane,
+            job,
+            partial(raw.run, job, begin),
+            self._tx.put_nowait,
+            partial(self._abandon, raw),
+            lane_max=self._queue_max,
+            gives_up=gives_up,
+        )
 
-        def run_on_thread() -> T:
-            cpu_before_s = time.thread_time()
-            try:
-                return raw.run(job, begin)
-            finally:
-                job.is_finished = True
-                if job.is_stopped:  # without a caller, or with one that has given up at this moment
-                    with suppress(RuntimeError):  # the event loop was closed
-                        loop.call_soon_threadsafe(self._has_ended.set)
-                # CPU time, because how long a job takes also depends on what else the machine does.
-                queued.cost_s = time.thread_time() - cpu_before_s
-                self._jobs.finish(queued)
-
-        begin_job = partial(self._tx.put_nowait, (result, run_on_thread))
-        queued = job_queue.QueuedJob(job_queue.charged_user(self._user_id, group), self._lane, group, begin_job)
-        self._pending[queued] = result
-        self._jobs.add(queued)
-        timer = job_queue.RunTimer(queued, result, limit_s) if gives_up else None
-
-        def end(_: asyncio.Future[T]) -> None:
-            """Runs before the caller gets the result, or learns that it was cancelled or has timed out."""
-            if timer is not None:
-                timer.stop()
-            del self._pending[queued]
-            is_waiting = self._jobs.leave(queued)
-            # It refers to the job, which refers to it. Otherwise the result, with the texts of all hits, would stay in
-            # memory until the garbage collector finds it, which holds up all calls for as long.
-            queued.begin = _do_nothing
-            if not is_waiting and not job.is_finished:
-                # The caller of a running job gave up.
-                raw.stop(job)
-                self._abandoned = job
-                self._has_ended.clear()
-                loop.call_later(self._stop_s, self._give_up_if_stuck, job)
-
-        result.add_done_callback(end)
-        return result
-
-
-def _do_nothing() -> None:
-    """The start of a job that is over."""
+    def _abandon(self, raw: JobConnection, job: Job[Any]) -> None:
+        """Called when the caller of a running job gave up."""
+        raw.stop(job)
+        self._abandoned = job
+        asyncio.get_running_loop().call_later(self._stop_s, self._give_up_if_stuck, job)
 
 
 class LazyConnection:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from auth.library_files import record_file, recorded_files
 from config.errors import DATABASE_ERRORS, StorageError
 from config.paths import DatabaseKind, DataRoot, UserId, save_copy_before_migration
-from sources.storage.job_queue import JobQueue
+from sources.storage.job_queue import Job, JobQueue
 from sources.storage.quota import QuotaLimits
 from sources.storage.search.vocabulary import VocabularyMemory
 from sources.storage.sqlite.connection import errors
@@ -22,7 +22,6 @@ from sources.storage.sqlite.connection.connection import (
     BUSY_PAUSE_S,
     BUSY_TIMEOUT_MS,
     AttachedFile,
-    Job,
     JobConnection,
 )
 from sources.storage.sqlite.index.text_index import lacks_weights, segment_version

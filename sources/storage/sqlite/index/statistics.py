@@ -7,15 +7,15 @@ rows of all files of the library are counted instead.
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from operator import add
-from typing import TypeVar
 
 from loguru import logger
 from msgspec import Struct
 
 from config.errors import DATABASE_ERRORS
-from sources.query import ParsedQuery
+from sources.query import ParsedQuery, Term
 from sources.storage.contract import Corpus
 from sources.storage.search.engine import OWN_ROWS_MIN
 from sources.storage.search.vocabulary import (
@@ -30,7 +30,7 @@ from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.errors import is_damage
 from sources.storage.sqlite.search.fts5_engine import FTS5, match_text
 from sources.storage.tables.sql import TextIndex, json_array
-from sources.text.stemming import STOPWORDS
+from sources.text.segmentation import STOPWORDS
 
 Parameters = tuple[str | int | float, ...]
 
@@ -54,8 +54,9 @@ _STRUCTURE_ROWID = 10
 
 
 class IndexContent(Struct, frozen=True):
-    """One version of an index, and how many of its rows match an expression."""
+    """One version of an index, and how many of its rows match an expression. `schema` is the name of its file."""
 
+    schema: str
     version: bytes
     counts: dict[str, int] = {}
 
@@ -75,7 +76,7 @@ class LibraryIndexes:
         version = b"|".join([block for (block,) in connection.execute(sql)])
         content = self._contents.get(table)
         if content is None or content.version != version or len(content.counts) > COUNTS_MAX:
-            content = self._contents[table] = IndexContent(version)
+            content = self._contents[table] = IndexContent(schema, version)
         return content
 
 
@@ -104,14 +105,12 @@ _SORTED_STOPWORDS = sorted(STOPWORDS)
 class IndexVocabulary:
     """The words of one index, as one connection sees it."""
 
-    def __init__(
-        self, statistics: "CorpusStatistics", connection: JobConnection, file: LibraryFile, index: TextIndex
-    ) -> None:
+    def __init__(self, statistics: "CorpusStatistics", connection: JobConnection, index: TextIndex) -> None:
         self._statistics = statistics
         self._connection = connection
-        self._file = file
         self._index = index
-        self.version = statistics.content(connection, file, index).version
+        content = statistics.content(connection, index)
+        self._schema, self.version = content.schema, content.version
 
     @property
     def table(self) -> str:
@@ -119,8 +118,7 @@ class IndexVocabulary:
 
     def words_like(self, word: str, words_max: int) -> str:
         """Returns the words that may be near to a word, each with a space before and after it."""
-        [rows] = self._statistics.count_in_file(self._connection, self._file, self._index, [_ALL_ROWS])
-        beginnings = word_beginnings(word, rows)
+        beginnings = word_beginnings(word, self._statistics.count_rows(self._connection, self._index))
         return "".join([self._words(beginning, words_max) for beginning in beginnings])
 
     def count_rows(self, words: Sequence[str]) -> dict[str, int]:
@@ -133,7 +131,7 @@ class IndexVocabulary:
     def find_text(self, token: str) -> str | None:
         """Returns the indexed text of a row that contains a token."""
         table, text = self._index.table, " || ' ' || ".join(self._index.columns)
-        sql = f"SELECT {text} FROM {self._file.schema}.{table} WHERE {table} MATCH ? LIMIT 1"
+        sql = f"SELECT {text} FROM {self._schema}.{table} WHERE {table} MATCH ? LIMIT 1"
         row = self._connection.execute(sql, (f'"{token}"',)).fetchone()
         return row and str(row[0])
 
@@ -160,7 +158,7 @@ class IndexVocabulary:
     def _open(self) -> str:
         """Returns the name of the table of the words. A reader must not write, not even to its own temporary tables,
         except to create this one."""
-        schema, table = self._file.schema, self._index.table
+        schema, table = self._schema, self._index.table
         name = f"temp.words_of_{schema}_{table}"
         if name in self._connection.temporary_tables:
             return name
@@ -185,9 +183,6 @@ def _gaps(beginning: str) -> Iterator[tuple[str, str]]:
     yield from pairwise(bounds)
 
 
-T = TypeVar("T")
-
-
 class CorpusStatistics:
     """The counts of a library.
 
@@ -202,10 +197,11 @@ class CorpusStatistics:
         self._files: dict[str, LibraryFile] = {}
         # The file that an index is in.
         self._kinds: dict[str, str] = {}
-        # Of the current job: its connection and number, the files that it has refreshed, and how common terms are in
-        # the library. All sources of a search need the same.
+        # Of the current job: its connection and number, the files that it has refreshed, the content of its indexes,
+        # and how common terms are in the library. All sources of a search need the same.
         self._job = (0, 0)
         self._refreshed: set[str] = set()
+        self._contents: dict[str, IndexContent] = {}
         self._corpora: dict[tuple[str, ...], Corpus] = {}
 
     def refresh(self, connection: JobConnection) -> None:
@@ -213,6 +209,7 @@ class CorpusStatistics:
         job = (id(connection), connection.job_number)
         if job != self._job:
             self._refreshed.clear()
+            self._contents.clear()
             self._corpora.clear()
             self._job = job
 
@@ -221,9 +218,32 @@ class CorpusStatistics:
         return self.count_each(connection, index, [match])[0]
 
     def count_each(self, connection: JobConnection, index: TextIndex, matches: Sequence[str]) -> list[int]:
-        kind = self._kinds.get(index.table, "")
-        file = self._files[kind] if kind in self._refreshed else self._file_of(connection, index)
-        return self.count_in_file(connection, file, index, matches)
+        """Counts the rows of an index that match each of these expressions. A search asks for dozens of counts, of
+        which it has to read few, in one statement."""
+        content = self._contents.get(index.table) or self.content(connection, index)
+        counts = content.counts
+        try:
+            return [*map(counts.__getitem__, matches)]
+        except KeyError:
+            missing = [match for match in matches if match not in counts]
+        table = f"{content.schema}.{index.table}"
+        # The table of the sizes of all rows is small; counting the rows of the index would read their texts.
+        all_rows, matching = f"FROM {table}_docsize", f"FROM {table} WHERE {index.table} MATCH ?"
+        numbers = ", ".join([f"(SELECT count(*) {matching if match else all_rows})" for match in missing])
+        found = connection.execute(f"SELECT {numbers}", [match for match in missing if match]).fetchone()
+        counts.update(zip(missing, found, strict=True))
+        return [*map(counts.__getitem__, matches)]
+
+    def content(self, connection: JobConnection, index: TextIndex) -> IndexContent:
+        table = index.table
+        content = self._contents.get(table)
+        if content is None:
+            file = self._file_of(connection, index)
+            content = file.contents.get(table)
+            if content is None:
+                content = file.contents[table] = self.library.content(connection, file.schema, table)
+            self._contents[table] = content
+        return content
 
     def count_rows(self, connection: JobConnection, index: TextIndex) -> int:
         return self.count_each(connection, index, [_ALL_ROWS])[0]
@@ -242,7 +262,7 @@ class CorpusStatistics:
         rows = 0
         for file in self._readable(connection):
             for index in file.indexes:
-                rows += self.count_in_file(connection, file, index, [match])[0]
+                rows += self.count_each(connection, index, [match])[0]
                 if enough is not None and rows >= enough:
                     return rows
         return rows
@@ -250,41 +270,18 @@ class CorpusStatistics:
     def count_each_in_library(self, connection: JobConnection, matches: Sequence[str]) -> list[int]:
         return [self.count_in_library(connection, match) for match in matches]
 
-    def count_in_file(
-        self, connection: JobConnection, file: LibraryFile, index: TextIndex, matches: Sequence[str]
-    ) -> list[int]:
-        """Counts the rows of an index that match each of these expressions. A search asks for about a hundred counts,
-        of which it has to read few, in one statement."""
-        counts = (file.contents.get(index.table) or self.content(connection, file, index)).counts
-        missing = [match for match in matches if match not in counts]
-        if missing:
-            table = f"{file.schema}.{index.table}"
-            # The table of the sizes of all rows is small; counting the rows of the index would read their texts.
-            all_rows, matching = f"FROM {table}_docsize", f"FROM {table} WHERE {index.table} MATCH ?"
-            numbers = ", ".join([f"(SELECT count(*) {matching if match else all_rows})" for match in missing])
-            found = connection.execute(f"SELECT {numbers}", [match for match in missing if match]).fetchone()
-            counts.update(zip(missing, found, strict=True))
-        return [counts[match] for match in matches]
-
-    def content(self, connection: JobConnection, file: LibraryFile, index: TextIndex) -> IndexContent:
-        content = file.contents.get(index.table)
-        if content is None:
-            content = file.contents[index.table] = self.library.content(connection, file.schema, index.table)
-        return content
-
     def vocabulary(self, connection: JobConnection, own_index: TextIndex, words_max: int) -> MultiIndexVocabulary:
         """Returns the words of the sources, and of the searched index if it belongs to none: human-only messages are
         read only if their own index is searched. At most `words_max` words of an index are compared."""
-        indexes = {index.table: (file, index) for file in self._readable(connection) for index in file.indexes}
-        indexes.setdefault(own_index.table, (self._file_of(connection, own_index), own_index))
+        indexes = {index.table: index for file in self._readable(connection) for index in file.indexes}
+        indexes.setdefault(own_index.table, own_index)
         # In an order that is the same whichever index is searched.
-        sorted_indexes = [indexes[table] for table in sorted(indexes)]
-        vocabularies = [IndexVocabulary(self, connection, file, index) for file, index in sorted_indexes]
+        vocabularies = [IndexVocabulary(self, connection, indexes[table]) for table in sorted(indexes)]
         return MultiIndexVocabulary(vocabularies, self.library.near_words, words_max)
 
     def source_corpus(self, query: ParsedQuery, connection: JobConnection, index: TextIndex) -> Corpus:
         """Returns how common the terms of a query are in an index, or, if it is small, in the library."""
-        matches = _matches(query)
+        matches = _matches(query.terms)
         rows, *frequencies = self.count_each(connection, index, matches)
         if rows >= OWN_ROWS_MIN:
             return Corpus(rows, tuple(frequencies))
@@ -295,13 +292,13 @@ class CorpusStatistics:
     def corpus(self, query: ParsedQuery, connection: JobConnection) -> Corpus:
         """Returns how common the terms of a query are in the library."""
         self.refresh(connection)
-        return self._library_corpus(_matches(query), connection)
+        return self._library_corpus(_matches(query.terms), connection)
 
     def _library_corpus(self, matches: Sequence[str], connection: JobConnection) -> Corpus:
         totals = [0] * len(matches)
         for file in self._readable(connection):
             try:
-                counts = [self.count_in_file(connection, file, index, matches) for index in file.indexes]
+                counts = [self.count_each(connection, index, matches) for index in file.indexes]
             except DATABASE_ERRORS as error:
                 _leave_out(connection, file.schema, error)
                 continue
@@ -350,9 +347,11 @@ class CorpusStatistics:
         return file
 
 
-def _matches(query: ParsedQuery) -> tuple[str, ...]:
+# All sources of a search need the same.
+@lru_cache(maxsize=64)
+def _matches(terms: tuple[Term, ...]) -> tuple[str, ...]:
     """Returns the expressions that a corpus counts: all rows, then those of each term."""
-    return (_ALL_ROWS, *[match_text(term.word, "") for term in query.terms])
+    return (_ALL_ROWS, *[match_text(term.word, "") for term in terms])
 
 
 def _leave_out(connection: JobConnection, kind: str, error: Exception) -> None:

@@ -16,7 +16,8 @@ from msgspec import Struct
 
 from config.errors import DATABASE_ERRORS, StorageError, replace_undecodable
 from config.paths import DatabaseKind, DataRoot, UserId, set_aside, sync_directory
-from sources.storage.sqlite.connection.connection import Job, JobConnection
+from sources.storage.job_queue import Job
+from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions, connect_writer
 from sources.storage.sqlite.index.text_index import BEFORE_FIRST_ROWID, resegment_batch, save_segment_version

@@ -21,8 +21,7 @@ from sources.installed import ADDED_KINDS
 from sources.kinds import Kind
 from sources.storage.sqlite.index import text_index
 from sources.storage.sqlite.schema.conversion import convert
-from sources.storage.sqlite.vectors.kinds import vector_ddl
-from sources.storage.sqlite.vectors.vector_tables import vector_tables
+from sources.storage.sqlite.vectors.vector_tables import vector_ddl, vector_tables
 from sources.storage.tables import kind_tables
 from sources.storage.tables.dialect import SQLITE
 from sources.storage.tables.sql import BOUNDED_TEXT, CHARS_BETWEEN, CONTEXT_CHARS, SegmentedTable, TextIndex

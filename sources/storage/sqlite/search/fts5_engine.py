@@ -3,7 +3,7 @@
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from collections.abc import Callable, Collection, Sequence
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -12,13 +12,11 @@ from msgspec.structs import replace
 
 from sources.query import AllOf, AnyOf, Expression, Prefix, Title, Without, Word
 from sources.records import OBSERVATION, SemanticStatus
-from sources.search.scoring import BoostedPeriod, scale_to_range
+from sources.search.scoring import scale_to_range
 from sources.semantic.model import ModelInfo
 from sources.storage.contract import Search
-from sources.storage.search.engine import CandidateRow, SearchConnection, SearchTarget
-from sources.storage.search.fused_search import CountRows, NearEntry
+from sources.storage.search.engine import CountRows, EntryRow, NearEntry, SearchConnection, SearchTarget, TierSql
 from sources.storage.search.targets import MessageContext, search_targets
-from sources.storage.search.text_search import MatchTier, TierSql
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.schema.kinds import MESSAGE_CONTEXT
 from sources.storage.sqlite.vectors.vector_tables import VectorMemory, VectorTables
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
 # Compiles a query expression to an FTS5 MATCH expression. Every token is quoted, so user input is never syntax.
 
 
-# A search compiles each of its words several times in each source.
+# A search compiles its words several times in each source.
 @lru_cache(maxsize=1024)
 def match_text(
     expression: Expression, title: str, columns: tuple[str, ...] = (), phrase_columns: tuple[str, ...] = ()
@@ -61,13 +59,10 @@ def match_text(
 
 def _compile(expression: Expression, title: str, phrase_columns: tuple[str, ...]) -> str:
     match expression:
-        case Word(text=text, alternatives=alternatives):
-            quoted: list[str] = []
-            for phrase in alternatives:
-                tokens = " ".join(phrase.tokens).replace('"', '""')
-                quoted.append(f'"{tokens}"*' if isinstance(phrase, Prefix) else f'"{tokens}"')
-            match = quoted[0] if len(quoted) == 1 else f"({' OR '.join(quoted)})"
-            return f"{{{' '.join(phrase_columns)}}} : ({match})" if phrase_columns and " " in text else match
+        case Word():
+            match = _compile_word(expression)
+            is_phrase = phrase_columns and " " in expression.text
+            return f"{{{' '.join(phrase_columns)}}} : ({match})" if is_phrase else match
         case Title(word=word):
             return f"{{{title}}} : ({_compile(word, title, ())})"
         case AnyOf(parts=parts) | AllOf(parts=parts):
@@ -78,59 +73,75 @@ def _compile(expression: Expression, title: str, phrase_columns: tuple[str, ...]
             return f"({_compile(keep, title, phrase_columns)} NOT {_compile(drop, title, phrase_columns)})"
 
 
+# The sources differ in the columns of titles and phrases, which most words do not need.
+@lru_cache(maxsize=256)
+def _compile_word(word: Word) -> str:
+    quoted: list[str] = []
+    for phrase in word.alternatives:
+        tokens = " ".join(phrase.tokens).replace('"', '""')
+        quoted.append(f'"{tokens}"*' if isinstance(phrase, Prefix) else f'"{tokens}"')
+    return quoted[0] if len(quoted) == 1 else f"({' OR '.join(quoted)})"
+
+
 # -- match sql ---------------------------------------------------------------------------------------------------------
 # The entries of a match tier in an FTS5 index.
+
+
+@cache
+def _rank_sql(table: str, weights: tuple[float, ...]) -> str:
+    return f"bm25({table}, {', '.join(map(str, weights))})"
 
 
 class MatchSql(TierSql, frozen=True):
     """bm25 is computed only if the order or a score needs it (`is_ranked`), because it is most of the cost of a
     search."""
 
-    def select_entries(self, limit: int, offset: int) -> Statement:
-        """Selects a page of `MatchedEntry` rows."""
-        if self._is_boosted:
-            # Like the order "rank", but ranks are multiplied by the boost of the time in which a row was created. The
-            # better of two ranks is the more negative one.
-            sql, parameters = self._entries(self.target.created_at)
-            cases = " ".join("WHEN created >= ? AND created < ? THEN ?" for _ in self.boost)
-            is_first = "is_first DESC, " if self.tier.first else ""
-            boosted = [value for period in self.boost for value in (period.start, period.end, period.factor)]
-            # LIMIT as in `select_extremes`.
-            boosted_order = f"{is_first}rank * CASE {cases} ELSE 1 END, value DESC"
-            rows = f"SELECT value, rank, is_first FROM ({sql} LIMIT -1)"
-            return f"{rows} ORDER BY {boosted_order} LIMIT ? OFFSET ?", (*parameters, *boosted, limit, offset)
-        sql, parameters = self._entries()
-        order = {
-            "rank": f"{'is_first DESC, ' if self.tier.first else ''}rank, value DESC",
-            "newest": "value DESC",
-            "recent": f"{self.target.age} DESC, value >> {self.item_bits} DESC, rank, value DESC",
-        }
-        return f"{sql} ORDER BY {order[self.tier.order]} LIMIT ? OFFSET ?", (*parameters, limit, offset)
-
-    def read_candidates(
+    def read_entries(
         self, connection: SearchConnection, limit: int, offset: int, _items_max: int
-    ) -> Sequence[CandidateRow] | None:
+    ) -> Sequence[EntryRow]:
         """Reads candidates with their entries, unless items have several entries: most of these are not candidates."""
-        if self.item_bits:
-            return None
-        page, parameters = self.select_entries(limit, offset)
-        rows: Sequence[CandidateRow] = connection.execute(self.target.select.select_page(page), parameters).fetchall()
+        table, tier, target = self.target.index.table, self.tier, self.target
+        matching, parameters = self._matching()
+        rank = _rank_sql(table, target.weights) if self.is_ranked else "NULL"
+        is_first, order = "0", "rank, value DESC"
+        if tier.first:
+            is_first = f"{table}.rowid IN (SELECT rowid FROM {table} WHERE {table} MATCH ?)"
+            order = "is_first DESC, rank, value DESC"
+            parameters = (tier.first, *parameters)
+        columns = f"{table}.rowid AS value, {rank} AS rank, {is_first} AS is_first"
+        if self.boost:
+            # Ranks are multiplied by the boost of the time in which a row was created. The better of two ranks is the
+            # more negative one. LIMIT as in `select_extremes`.
+            cases = " ".join(["WHEN created >= ? AND created < ? THEN ?"] * len(self.boost))
+            order = order.replace("rank,", f"rank * CASE {cases} ELSE 1 END,")
+            entries = f"SELECT {columns}, {target.created_at} AS created {matching} LIMIT -1"
+            page = f"SELECT value, rank, is_first FROM ({entries})"
+            boosted = [value for period in self.boost for value in (period.start, period.end, period.factor)]
+            parameters = (*parameters, *boosted)
+        else:
+            page = f"SELECT {columns} {matching}"
+            if tier.order == "newest":
+                order = "value DESC"
+            elif tier.order == "recent":
+                order = f"{target.age} DESC, value >> {self.item_bits} DESC, rank, value DESC"
+        page = f"{page} ORDER BY {order} LIMIT ? OFFSET ?"
+        sql = page if self.item_bits else target.select.select_page(page)
+        rows: Sequence[EntryRow] = connection.execute(sql, (*parameters, limit, offset)).fetchall()
         return rows
 
     def select_extremes(self) -> Statement:
-        """Selects the best and the worst rank of an item."""
-        sql, parameters = self._entries()
+        matching, parameters = self._matching()
         # LIMIT keeps SQLite from merging the queries: bm25 is available where the index is read, but not when grouping.
-        items = f"SELECT min(rank) AS rank FROM ({sql} LIMIT -1) GROUP BY value >> {self.item_bits}"
+        rank = _rank_sql(self.target.index.table, self.target.weights)
+        entries = f"SELECT {self._rowid} AS value, {rank} AS rank {matching} LIMIT -1"
+        items = f"SELECT min(rank) AS rank FROM ({entries}) GROUP BY value >> {self.item_bits}"
         return f"SELECT min(rank), max(rank) FROM ({items})", parameters
 
-    def select_rowids(self) -> Statement:
-        """Selects all rowids as one JSON array; fetching single rows would acquire the interpreter lock for each."""
-        sql, parameters = self._matching()
-        return f"SELECT json_group_array({self._rowid}) {sql}", parameters
+    def select_items(self) -> Statement:
+        matching, parameters = self._matching()
+        return f"SELECT json_group_array({self._rowid} >> {self.item_bits}) {matching}", parameters
 
     def count_entries_of(self, items: Sequence[int]) -> Statement:
-        """Counts the entries of each of these items that match, whatever the filter is."""
         table, item = self.target.index.table, f"rowid >> {self.item_bits}"
         sql = (
             f"SELECT {item}, count(*) FROM {table} WHERE {table} MATCH ? "
@@ -139,7 +150,6 @@ class MatchSql(TierSql, frozen=True):
         return sql, (self.tier.match, json_array(items))
 
     def select_texts_of(self, item: int, limit: int, *, is_ranked: bool) -> Statement:
-        """Selects the rowids of the entries of an item whose own text matches, and not only the title."""
         table, (_, *columns) = self.target.index.table, self.target.index.columns
         in_text, bits = f"{{{' '.join(columns)}}} : ({self.tier.match})", self.item_bits
         order = "ORDER BY rank " if is_ranked else ""
@@ -151,26 +161,17 @@ class MatchSql(TierSql, frozen=True):
     def _rowid(self) -> str:
         return f"{self.target.index.table}.rowid"
 
-    def _entries(self, created_at: str = "") -> Statement:
-        sql, parameters = self._matching()
-        table = self.target.index.table
-        rank = f"bm25({table}, {', '.join(map(str, self.target.weights))})" if self.is_ranked else "0.0"
-        is_first = "0"
-        if self.tier.first:
-            is_first = f"{table}.rowid IN (SELECT rowid FROM {table} WHERE {table} MATCH ?)"
-            parameters = (self.tier.first, *parameters)
-        created = f", {created_at} AS created" if created_at else ""
-        return f"SELECT {table}.rowid AS value, {rank} AS rank, {is_first} AS is_first{created} {sql}", parameters
-
     def _matching(self) -> Statement:
-        table = self.target.index.table
-        join = self.target.join if self.filter or self.tier.order == "recent" or self._is_boosted else ""
-        sql = f"FROM {table} {join} WHERE {table} MATCH ?{self.filter.sql}"
-        parameters = (self.tier.match, *self.filter.parameters)
+        table, tier, where = self.target.index.table, self.tier, self.filter
+        join = self.target.join if where.conditions or tier.order == "recent" or self.boost else ""
+        sql = f"FROM {table} {join} WHERE {table} MATCH ?"
+        parameters = (tier.match, *where.parameters)
+        if where.conditions:
+            sql += where.sql
         item = f"{table}.rowid >> {self.item_bits}"
-        if self.tier.excluded:
+        if tier.excluded:
             excluded = f"SELECT rowid >> {self.item_bits} FROM (SELECT rowid FROM {table} WHERE {table} MATCH ?)"
-            sql, parameters = f"{sql} AND {item} NOT IN ({excluded})", (*parameters, self.tier.excluded)
+            sql, parameters = f"{sql} AND {item} NOT IN ({excluded})", (*parameters, tier.excluded)
         if self.skipped:
             sql = f"{sql} AND {item} NOT IN (SELECT value FROM json_each(?))"
             parameters = (*parameters, json_array(self.skipped))
@@ -212,6 +213,8 @@ def _text_filter(target: SearchTarget, search: Search) -> SqlFilter:
 class Fts5Engine:
     """Implements `SearchEngine`."""
 
+    tier_sql = MatchSql
+
     def filter(self, connection: SearchConnection, target: SearchTarget, search: Search) -> SqlFilter:
         return _NO_FILTER if search.is_unrestricted else target.filter(search) & _text_filter(target, search)
 
@@ -229,19 +232,6 @@ class Fts5Engine:
 
     def both(self, one: str, other: str) -> str:
         return f"({one}) AND ({other})"
-
-    def match_statements(
-        self,
-        target: SearchTarget,
-        tier: MatchTier,
-        where: SqlFilter,
-        item_bits: int,
-        *,
-        is_ranked: bool,
-        boost: tuple[BoostedPeriod, ...] = (),
-        skipped: tuple[int, ...] = (),
-    ) -> MatchSql:
-        return MatchSql(target, tier, where, item_bits, is_ranked, boost, skipped)
 
 
 FTS5 = Fts5Engine()
@@ -294,7 +284,8 @@ class MeaningScan:
         self._meaning = meaning
         self._snapshot = meaning.memory.snapshot(meaning.owner, meaning.tables, connection)
         self._number = self._snapshot.models.get(meaning.model.id, 0)
-        self._scans: list[tuple[VectorKind, VectorMatrix, NDArray[float32]]] = []
+        # Of each kind: the sign of the rowids of its index entries, which are negative for titles, and all cosines.
+        self._scans: list[tuple[VectorKind, int, VectorMatrix, NDArray[float32]]] = []
         self.has_vectors = False
         if self._number:
             has_grown = False
@@ -302,7 +293,7 @@ class MeaningScan:
                 matrix = meaning.memory.matrix(meaning.owner, kind, self._number, meaning.model.dimension)
                 has_grown = matrix.refresh(connection, self._snapshot.version) or has_grown
                 cosines = matrix.cosines(meaning.vector)
-                self._scans.append((kind, matrix, cosines))
+                self._scans.append((kind, -1 if isinstance(kind, TitleVectors) else 1, matrix, cosines))
                 self.has_vectors = self.has_vectors or len(cosines) > 0
             if has_grown:  # trimming visits the matrices of all users
                 meaning.memory.trim()
@@ -312,7 +303,7 @@ class MeaningScan:
         status = self._snapshot.statuses.get(key)
         if status is None:
             tables, state, model = self._meaning.tables, self._snapshot.state, self._meaning.model
-            share = min([1.0, *[matrix.loaded_share for _, matrix, _ in self._scans]])
+            share = min([1.0, *[matrix.loaded_share for _, _, matrix, _ in self._scans]])
             is_current = state is not None and state.model == model.id
             if not is_current or tables.has_missing(self._connection, state, self._kinds):
                 share *= tables.coverage(count, state, self._kinds, 0 if is_current else self._number).share
@@ -323,27 +314,26 @@ class MeaningScan:
         return replace(status, reason=self._meaning.stop) if status.status == "partial" else status
 
     def nearest(self, count: int, least: float, allowed: Collection[int] | None = None) -> list[NearEntry]:
-        """Returns the nearest entries with at least this cosine, one of each item, nearest first."""
-        entries = [
-            NearEntry(_sign(kind) * near.row, near.cosine, kind, near.vector)
-            for kind, matrix, cosines in self._scans
-            for near in matrix.nearest(cosines, count, least, self._item_bits, _rows(kind, allowed))
-        ]
+        entries: list[NearEntry] = []
+        for kind, sign, matrix, cosines in self._scans:
+            own = allowed if allowed is None else [sign * item for item in allowed if sign * item > 0]
+            for row, vector, cosine in matrix.nearest(cosines, count, least, self._item_bits, own):
+                entries.append(NearEntry(sign * row, cosine, kind, vector))
         if len(self._scans) > 1:
             entries.sort(key=lambda entry: (-entry.cosine, -entry.rowid))
         return entries[:count]
 
-    def best_cosines(self, rowids: Sequence[int]) -> dict[int, float]:
-        """Returns the cosine of the best passage of the items of these entries, by item."""
-        cosines: dict[int, float] = {}
-        items = [rowid >> self._item_bits for rowid in rowids]
-        for kind, matrix, all_cosines in self._scans:
-            sign = _sign(kind)
-            own = [sign * item for item in items if sign * item > 0]
-            if own:
-                best = matrix.best_cosines(all_cosines, own, self._item_bits)
-                cosines |= {sign * item: cosine for item, cosine in best.items()}
-        return cosines
+    def best_cosines(self, rowids: Sequence[int]) -> list[float]:
+        if len(self._scans) == 1:
+            [(_, _, matrix, cosines)] = self._scans
+            return matrix.best_cosines(cosines, rowids, self._item_bits)
+        best = [0.0] * len(rowids)
+        for _, sign, matrix, cosines in self._scans:
+            own = [place for place, rowid in enumerate(rowids) if sign * rowid > 0]
+            found = matrix.best_cosines(cosines, [sign * rowids[place] for place in own], self._item_bits)
+            for place, cosine in zip(own, found, strict=True):
+                best[place] = cosine
+        return best
 
     def passage_ranges(self, entries: Sequence[NearEntry]) -> dict[int, tuple[int, int]]:
         """Returns where the nearest passages are in the texts of their entries, by the rowid of the entry."""
@@ -357,15 +347,3 @@ class MeaningScan:
             )
             ranges |= {by_vector[vector]: (start, end) for vector, start, end in rows}
         return ranges
-
-
-def _sign(kind: VectorKind) -> int:
-    """The index entries of titles have negative rowids."""
-    return -1 if isinstance(kind, TitleVectors) else 1
-
-
-def _rows(kind: VectorKind, items: Collection[int] | None) -> Collection[int] | None:
-    if items is None:
-        return None
-    sign = _sign(kind)
-    return [sign * item for item in items if sign * item > 0]

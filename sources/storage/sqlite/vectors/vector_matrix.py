@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterator, Sequence
 from types import ModuleType
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from sources.storage.vector_kinds import VectorKind
@@ -87,12 +86,8 @@ _LOADED_ROWS = 10_000
 _BYTES_PER_ROW = 20
 
 
-class NearPassage(Struct, frozen=True, gc=False):
-    """The passage of an item that is nearest to a query. `vector` is the rowid of its vector, `row` that of its row."""
-
-    row: int
-    vector: int
-    cosine: float
+# The passage of an item that is nearest to a query: the rowids of its row and of its vector, and its cosine.
+NearPassage = tuple[int, int, float]
 
 
 class VectorMatrix:
@@ -193,26 +188,26 @@ class VectorMatrix:
             best = self._best(positions, cosines[positions], wanted)
             rows, ids, found = self._rows[best].tolist(), self._ids[best].tolist(), cosines[best].tolist()
             items_found: dict[int, NearPassage] = {}
-            for row, vector, cosine in zip(rows, ids, found, strict=True):
-                items_found.setdefault(row >> item_bits, NearPassage(row, vector, cosine))
+            for near in zip(rows, ids, found, strict=True):
+                items_found.setdefault(near[0] >> item_bits, near)
             if len(items_found) >= count or wanted >= len(positions):
                 return list(items_found.values())[:count]
             wanted *= 4
 
-    def best_cosines(self, cosines: NDArray[np.float32], items: Sequence[int], item_bits: int) -> dict[int, float]:
-        """Returns the cosine of the best passage of each of these items that has one."""
+    def best_cosines(self, cosines: NDArray[np.float32], rows: Sequence[int], item_bits: int) -> list[float]:
+        """Returns the cosine of the best passage of the item of each of these rows, 0 if it is less or missing."""
         if self._order is None:
             self._order = np.argsort(self._rows, kind="stable")
             self._sorted_rows = self._rows[self._order]
-        wanted = np.array(items, np.int64)
-        firsts = self._sorted_rows.searchsorted(wanted << item_bits)
-        ends = self._sorted_rows.searchsorted((wanted + 1) << item_bits)
-        best: dict[int, float] = {}
-        for item, first, end in zip(items, firsts.tolist(), ends.tolist(), strict=True):
+        wanted = np.array(rows, np.int64) >> item_bits
+        firsts = self._sorted_rows.searchsorted(wanted << item_bits).tolist()
+        ends = self._sorted_rows.searchsorted((wanted + 1) << item_bits).tolist()
+        best: list[float] = []
+        for first, end in zip(firsts, ends, strict=True):
             if end - first == 1:  # most items have one passage
-                best[item] = cosines.item(self._order.item(first))
-            elif first < end:
-                best[item] = cosines[self._order[first:end]].max().item()
+                best.append(max(0.0, cosines.item(self._order.item(first))))
+            else:
+                best.append(max(0.0, cosines[self._order[first:end]].max().item()) if first < end else 0.0)
         return best
 
     def _best(self, positions: NDArray[np.int64], cosines: NDArray[np.float32], count: int) -> NDArray[np.int64]:

@@ -74,10 +74,14 @@ class CopiedLibrary:
         statistics = EntryStatistics(self.counts)
 
         def run(reading: Search) -> HitPage:
-            corrected = Spelling(connection, target, reading, statistics, _NEAR_WORDS_MAX).correct()
-            query = reading if corrected is None else replace(reading, query=corrected, corpus=None)
+            typed, corrected = TextSearch(connection, target, reading, statistics, _RANKED_ROWS_MAX), None
+            if typed.lacks_words():
+                corrected = Spelling(connection, typed, statistics, _NEAR_WORDS_MAX).correct()
+            if corrected is None:
+                return typed.run()
+            query = replace(reading, query=corrected, corpus=None)
             page = TextSearch(connection, target, query, statistics, _RANKED_ROWS_MAX).run()
-            return page if corrected is None or page.total == 0 else replace(page, query=corrected)
+            return page if page.total == 0 else replace(page, query=corrected)
 
         def has_match(reading: Search) -> bool:
             return TextSearch(connection, target, reading, statistics, _RANKED_ROWS_MAX).has_match()

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from aggregator.search import Aggregator, KnowledgeSearch
+from aggregator.contract import KnowledgeSearch
+from aggregator.search import Aggregator
 from config.settings import Settings
 from sessions.state import InProcessSessionStates, SessionStateLimits
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft

@@ -11,10 +11,12 @@ import pytest
 from config.postgres.connection import ConnectionOptions, Transaction
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
 from sources.query import parse
+from sources.search.term_matching import term_counter
 from sources.storage.contract import Library
 from sources.storage.postgres.connection import LibraryConnection, LibraryTransaction
 from sources.storage.postgres.search.statistics import EntryStatistics, EntryVocabulary, IndexCounts
 from sources.storage.postgres.search.tsquery_engine import TARGETS, TSQUERY
+from sources.storage.search.engine import FieldChoice
 from sources.storage.search.vocabulary import VocabularyMemory
 from tests.sources.storage.library_fixture import open_postgres
 
@@ -79,7 +81,7 @@ async def test_contexts_are_read_with_the_messages_or_all_in_one_statement(
         for candidate in candidates:
             candidate.is_matched_in_other, candidate.is_matched_aside = True, True
         before = connection.statements
-        TARGETS["chats"].add_context(connection, candidates)
+        TARGETS["chats"].complete(connection, candidates, FieldChoice((), term_counter(())))
         statements.append(connection.statements - before)
         contexts.extend(candidate.hit().context for candidate in candidates)
 

@@ -1,59 +1,14 @@
-"""Other ways to write a word of a query: with and without hyphens, irregular plurals, numbers and their units.
+"""Other ways to write a number of a query: with its unit apart, with separators, and in groups.
 
-The index has the tokens of texts as they are written, so a query lists the ways in which its word may be written there.
+The index has the tokens of texts as they are written, so a query lists the ways in which a number may be written there.
 Only a few are tried, because each is searched for.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 
-from sources.query.grammar import Phrase, Word
-
 Tokens = tuple[str, ...]
-
-# -- words -------------------------------------------------------------------------------------------------------------
-
-# Words that English writes with a hyphen as often as without. Any other beginning (`remember`, `every`) would be tried
-# for most words of a query.
-_HYPHENATED = re.compile(
-    "(co)(o.{4,})|(re|pre)(e.{3,})|(non|anti|multi|semi|self)(.{4,})|(e)(mails?|books?|commerce|bikes?|learning)"
-    "|(x)(rays?|rayed)|(t)(shirts?)|(wi)(fi)"
-)
-# Nouns whose plural Porter's algorithm does not reduce to the singular.
-_IRREGULAR = """
-    mouse mice  foot feet  tooth teeth  goose geese  man men  woman women  louse lice  ox oxen  child children
-    person people  leaf leaves  knife knives  wife wives  wolf wolves  shelf shelves  half halves  calf calves
-    thief thieves  loaf loaves  index indices  matrix matrices  vertex vertices  appendix appendices
-    criterion criteria  phenomenon phenomena
-"""
-_SINGULARS, _PLURALS = _IRREGULAR.split()[::2], _IRREGULAR.split()[1::2]
-_OTHER_NUMBER: dict[str, str] = dict(zip(_SINGULARS + _PLURALS, _PLURALS + _SINGULARS, strict=True))
-
-
-def other_spellings(token: str) -> list[Tokens]:
-    """Returns the other ways to write a single token that consists of letters."""
-    spellings: list[Tokens] = []
-    if (other := _OTHER_NUMBER.get(token)) is not None:
-        spellings.append((other,))
-    if (parts := _HYPHENATED.fullmatch(token)) is not None:
-        first, second = filter(None, parts.groups())
-        spellings.append((first, second))
-    return spellings
-
-
-def joined_spelling(text: str, tokens: Sequence[str]) -> list[Tokens]:
-    """Returns words with a hyphen between them as one (co-operate, X-ray), and a number without its separators, or
-    with others."""
-    joined = "".join(tokens)
-    if len(tokens) == 2 and text.count("-") == 1 and joined.isalpha():
-        return [(joined,)]
-    if not _is_code(joined) or _DATE.fullmatch(text):
-        return []
-    return [(joined,), *_groupings(joined.lower(), is_international=text.startswith("+"))]
-
-
-# -- numbers -----------------------------------------------------------------------------------------------------------
 
 _UNIT_NAMES = """
     mg g kg t mm cm m km ml cl l kb mb gb tb pb kib mib gib tib hz khz mhz ghz v mv w kw mw wh kwh mah a ma h min s ms
@@ -124,11 +79,15 @@ def join_numbers(texts: Sequence[str]) -> Iterator[str]:
         start = end
 
 
-def with_spellings(word: Word, spellings: Iterable[Tokens]) -> Word:
-    """Returns a word that also matches where it is written in one of these ways."""
-    known = {phrase.tokens for phrase in word.alternatives}
-    others = [Phrase(" ".join(tokens), tokens) for tokens in dict.fromkeys(spellings) if tokens not in known]
-    return Word(word.text, (*word.alternatives, *others)) if others else word
+def joined_spelling(text: str, tokens: Sequence[str]) -> list[Tokens]:
+    """Returns words with a hyphen between them as one (co-operate, X-ray), and a number without its separators, or
+    with others."""
+    joined = "".join(tokens)
+    if len(tokens) == 2 and text.count("-") == 1 and joined.isalpha():
+        return [(joined,)]
+    if not _is_code(joined) or _DATE.fullmatch(text):
+        return []
+    return [(joined,), *_groupings(joined.lower(), is_international=text.startswith("+"))]
 
 
 def _is_code(number: str) -> bool:

@@ -1,7 +1,7 @@
 """Other ways to write a word or a number of a query."""
 
 from sources.query import parse
-from sources.query.spellings import join_numbers, number_spellings
+from sources.query.numbers import join_numbers, number_spellings
 from tests.cases import each_case
 
 

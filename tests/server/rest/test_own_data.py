@@ -1,5 +1,6 @@
 """Export and deletion of one's own data."""
 
+import asyncio
 import io
 import sys
 import zipfile
@@ -7,12 +8,14 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from auth.context import READ, WRITE
 from auth.tickets import StateKeys
 from auth.tokens import InProcessUsedTokens
 from server.operations.own_data import Confirmations
 from tests.cases import each_case
+from tests.server.in_process import call_app
 from tests.server.rest.rest_client import RestClient
 from tests.server.rest.test_account import key_of, message_of, send
 from tests.sources.source_fixture import LibraryUser
@@ -60,6 +63,33 @@ async def test_an_export_is_not_written_on_the_event_loop(api: RestClient, ada: 
     assert exported.status == 200
     # The name of a page is short, whatever it contains.
     assert calls <= {"file_name"}
+
+
+async def test_an_export_ends_when_its_client_disconnects(
+    api: RestClient, ada: LibraryUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is sent while the export is written, so that no write to the connection can fail."""
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    async def write_forever(*_arguments: object) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def disconnecting(scope: Scope, _receive: Receive, send: Send) -> None:
+        async def receive() -> Message:
+            await started.wait()
+            return {"type": "http.disconnect"}
+
+        await api.app(scope, receive, send)
+
+    monkeypatch.setattr("server.operations.own_data.write_export", write_forever)
+    with pytest.raises(AssertionError):  # no response is sent
+        await call_app(disconnecting, "GET", "/api/v1/export", await key_of(api, "ada", READ))
+    assert ended.is_set()
+    assert not any((api.server.runtime.data_root.root / "uploads").iterdir())
 
 
 async def test_data_is_deleted_only_with_a_token(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:

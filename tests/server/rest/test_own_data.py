@@ -3,7 +3,9 @@
 import asyncio
 import io
 import sys
+import threading
 import zipfile
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -14,6 +16,7 @@ from auth.context import READ, WRITE
 from auth.tickets import StateKeys
 from auth.tokens import InProcessUsedTokens
 from server.operations.own_data import Confirmations
+from sources.exporters.export import create_empty_folder
 from tests.cases import each_case
 from tests.server.in_process import call_app
 from tests.server.rest.rest_client import RestClient
@@ -68,27 +71,29 @@ async def test_an_export_is_not_written_on_the_event_loop(api: RestClient, ada: 
 async def test_an_export_ends_when_its_client_disconnects(
     api: RestClient, ada: LibraryUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is sent while the export is written, so that no write to the connection can fail."""
-    started, ended = asyncio.Event(), asyncio.Event()
+    """Nothing is sent while the export is written, so that no write to the connection can fail. The thread that writes
+    it cannot be stopped, and must not leave anything behind."""
+    loop, started, written = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    may_write = threading.Event()
 
-    async def write_forever(*_arguments: object) -> None:
-        started.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
+    def create_late(folder: Path) -> None:
+        loop.call_soon_threadsafe(started.set)
+        may_write.wait(60)
+        create_empty_folder(folder)
+        loop.call_soon_threadsafe(written.set)
 
     async def disconnecting(scope: Scope, _receive: Receive, send: Send) -> None:
         async def receive() -> Message:
             await started.wait()
+            loop.call_later(0.1, may_write.set)
             return {"type": "http.disconnect"}
 
         await api.app(scope, receive, send)
 
-    monkeypatch.setattr("server.operations.own_data.write_export", write_forever)
+    monkeypatch.setattr("sources.exporters.export.create_empty_folder", create_late)
     with pytest.raises(AssertionError):  # no response is sent
         await call_app(disconnecting, "GET", "/api/v1/export", await key_of(api, "ada", READ))
-    assert ended.is_set()
+    await written.wait()
     assert not any((api.server.runtime.data_root.root / "uploads").iterdir())
 
 

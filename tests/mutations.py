@@ -148,8 +148,8 @@ DEFECTS = (
     # server
     Defect(
         "server/protocol/messages.py",
-        "if (isinstance(request_id, str | int) and not isinstance(request_id, bool)) else",
-        "if isinstance(request_id, str | int) else",
+        "if (isinstance(request_id, (str, int)) and not isinstance(request_id, bool)) else",
+        "if isinstance(request_id, (str, int)) else",
         "tests/server/protocol/test_messages.py",
     ),
     Defect(

@@ -212,8 +212,14 @@ class Aggregator:
                 query = request.query[: self._settings.fixed.query_max_chars]
                 owner = plan.context.principal.owner()
                 await self._session_states.record(state.handle, owner, query, seen, plan.defaults.seen_max)
-        except BaseException as error:
-            self.outcomes[_outcome_of(error)] += 1
+        except Overloaded:
+            self.outcomes["refused"] += 1
+            raise
+        except SearchFailed:
+            self.outcomes["failed"] += 1
+            raise
+        except BaseException:
+            self.outcomes["error"] += 1
             raise
         self.outcomes["partial" if contract.failed_reports(response) else "complete"] += 1
         return SearchResult(response, short_response, plan.defaults)
@@ -411,16 +417,6 @@ class Aggregator:
             }
             or UNSET,
         )
-
-
-def _outcome_of(error: BaseException) -> SearchOutcome:
-    match error:
-        case Overloaded():
-            return "refused"
-        case SearchFailed():
-            return "failed"
-        case _:
-            return "error"
 
 
 async def _render(

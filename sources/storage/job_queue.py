@@ -613,7 +613,7 @@ class JointReads:
         self._next: dict[CallGroup, JointRead] = {}
 
     async def read(self, call: CallGroup, work: Callable[[Any], T], limit_s: float) -> T:
-        """Raises RunAlone, for example if the call starts no other read."""
+        """Raises RunAlone, for example if a read before it takes long."""
         loop = asyncio.get_running_loop()
         joint = self._next.get(call)
         if joint is None:
@@ -636,8 +636,7 @@ class JointReads:
     def _start(self, call: CallGroup) -> None:
         joint = self._next.pop(call)
         joint.parts = [part for part in joint.parts if not part.result.done()]
-        if len(joint.parts) < 2:
-            joint.pass_on()
+        if not joint.parts:
             return
         # The job belongs to the call. The event loop runs this in a context of its own.
         CURRENT_GROUP.set(call)

@@ -12,7 +12,7 @@ from unicodedata import category
 import numpy
 from tokenizers import Tokenizer
 
-from sources.semantic.model import clean_text, encode_rows
+from sources.semantic.model import SCALE, clean_text
 from sources.text.folding import fold
 from sources.text.segmentation import UNSPACED_RUN
 
@@ -60,14 +60,11 @@ class WordPieces:
     def knows_passage(self, text: str, tokens: Sequence[int], unknown_letters: int = 0) -> bool:
         """Whether a passage with these tokens gets a vector. `unknown_letters` are those that the tokenizer has no
         token for: each is as good as a piece."""
-        return knows_passage(self._count_pieces(tokens, unknown_letters), _count_words(text))
+        return knows_passage(int(self._counts[tokens].sum()) + unknown_letters, _count_words(text))
 
     def trust_in_query(self, text: str, tokens: Sequence[int], unknown_letters: int = 0) -> float:
-        pieces = self._count_pieces(tokens, unknown_letters)
+        pieces = int(self._counts[tokens].sum()) + unknown_letters
         return trust_in_query(pieces, _count_words(text), self._familiar, _QUERY_PIECES_MAX)
-
-    def _count_pieces(self, tokens: Sequence[int], unknown_letters: int) -> int:
-        return int(self._counts[tokens].sum()) + unknown_letters
 
 
 def knows_passage(pieces: int, words: float) -> bool:
@@ -101,6 +98,14 @@ def _count(token: str) -> int:
     return int(not _SPECIAL.fullmatch(token) and any(map(str.isalpha, token)))
 
 
+def _encode_rows(rows: Any, length: float = 1.0) -> list[bytes]:
+    """Encodes a numpy matrix with one vector per row, each scaled to a length."""
+    lengths = numpy.linalg.norm(rows, axis=1, keepdims=True)
+    lengths[lengths == 0] = 1
+    codes = numpy.rint(rows * (length * SCALE / lengths)).astype(numpy.int8)
+    return [row.tobytes() for row in codes]
+
+
 # -- minilm ------------------------------------------------------------------------------------------------------------
 # all-MiniLM-L6-v2 with 8-bit weights, run by onnxruntime on the thread of the caller.
 
@@ -119,7 +124,7 @@ class MiniLmModel:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = _ERRORS_ONLY
         self._session = onnxruntime.InferenceSession(str(weights), options, providers=["CPUExecutionProvider"])
-        self._inputs = {item.name for item in self._session.get_inputs()}
+        self._has_token_types = "token_type_ids" in [item.name for item in self._session.get_inputs()]
         self._tokenizer = Tokenizer.from_file(str(tokenizer))
         self._tokenizer.no_padding()
         # Texts are truncated after their language was judged, which takes the whole text.
@@ -145,12 +150,12 @@ class MiniLmModel:
         text = clean_text(text)
         tokens, unknown_letters = self._tokenize(text)
         trust = self._word_pieces.trust_in_query(text, tokens, unknown_letters)
-        return encode_rows(self._mean(tokens), trust)[0] if tokens and trust else bytes(self.dimension)
+        return _encode_rows(self._mean(tokens), trust)[0] if tokens and trust else bytes(self.dimension)
 
     def _embed_passage(self, text: str) -> bytes:
         tokens, unknown_letters = self._tokenize(text)
         is_known = tokens and self._word_pieces.knows_passage(text, tokens, unknown_letters)
-        return encode_rows(self._mean(tokens))[0] if is_known else bytes(self.dimension)
+        return _encode_rows(self._mean(tokens))[0] if is_known else bytes(self.dimension)
 
     def _tokenize(self, text: str) -> tuple[list[int], int]:
         """Returns the tokens, none if the model knows none of them, and the number of letters that it has no tokens
@@ -165,14 +170,10 @@ class MiniLmModel:
 
     def _mean(self, tokens: list[int]) -> "numpy.ndarray[tuple[int, int], numpy.dtype[numpy.float32]]":
         ids = numpy.array([[self._start_token, *tokens[:_TOKENS_MAX], self._end_token]], numpy.int64)
-        inputs = {
-            "input_ids": ids,
-            "attention_mask": numpy.ones_like(ids),
-            "token_type_ids": numpy.zeros_like(ids),
-        }
-        states: Any = self._session.run(None, {name: value for name, value in inputs.items() if name in self._inputs})[
-            0
-        ]
+        inputs = {"input_ids": ids, "attention_mask": numpy.ones_like(ids)}
+        if self._has_token_types:
+            inputs["token_type_ids"] = numpy.zeros_like(ids)
+        states: Any = self._session.run(None, inputs)[0]
         mean: numpy.ndarray[tuple[int, int], numpy.dtype[numpy.float32]] = states.mean(axis=1)
         return mean
 
@@ -236,7 +237,7 @@ class MultilingualModel:
             trust = trust_in_query(pieces, words, _MULTILINGUAL_FAMILIAR_PIECES, _MULTILINGUAL_PIECES_MAX)
         else:
             trust = float(knows_passage(pieces, words))
-        return encode_rows(vector, trust)[0]
+        return _encode_rows(vector, trust)[0]
 
 
 def _field(number: int, content: bytes) -> bytes:
@@ -284,7 +285,7 @@ class StaticModel:
     def embed(self, texts: Sequence[str]) -> list[bytes]:
         vectors: list[bytes] = []
         for start in range(0, len(texts), _BATCH):
-            vectors += encode_rows(self._means([clean_text(text) for text in texts[start : start + _BATCH]]))
+            vectors += _encode_rows(self._means([clean_text(text) for text in texts[start : start + _BATCH]]))
         return vectors
 
     def count_tokens(self, word: str) -> int:
@@ -296,7 +297,7 @@ class StaticModel:
         trust = self._word_pieces.trust_in_query(text, tokens)
         if not tokens or not trust:
             return bytes(self.dimension)
-        return encode_rows(self._table[tokens].mean(axis=0, dtype=numpy.float32, keepdims=True), trust)[0]
+        return _encode_rows(self._table[tokens].mean(axis=0, dtype=numpy.float32, keepdims=True), trust)[0]
 
     def _means(self, texts: list[str]) -> "numpy.ndarray[tuple[int, int], numpy.dtype[numpy.float32]]":
         means = numpy.zeros((len(texts), self.dimension), numpy.float32)

@@ -8,7 +8,8 @@ vector of zeros, which resembles nothing. That of a query is shorter if the mode
 import math
 from array import array
 from collections.abc import Sequence
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -89,16 +90,8 @@ def clean_text(text: str) -> str:
     return text[:TEXT_MAX_CHARS].strip().encode("utf-8", "replace").decode()
 
 
+# All sources of a search need the same.
+@lru_cache(maxsize=64)
 def vector_length(vector: bytes) -> float:
     """Returns the length of a vector: 1, or less for a query in a language that the model knows only partly."""
     return math.hypot(*array("b", vector)) / SCALE
-
-
-def encode_rows(rows: Any, length: float = 1.0) -> list[bytes]:
-    """Encodes a numpy matrix with one vector per row, each scaled to a length."""
-    import numpy  # noqa: PLC0415 - imported only if a model is used
-
-    lengths = numpy.linalg.norm(rows, axis=1, keepdims=True)
-    lengths[lengths == 0] = 1
-    codes = numpy.rint(rows * (length * SCALE / lengths)).astype(numpy.int8)
-    return [row.tobytes() for row in codes]

@@ -123,7 +123,7 @@ class LocalQueries:
     def _embed(self, text: str, due: float) -> bytes:
         if time.monotonic() > due:
             raise SemanticUnavailable("too many queries are waiting for the model")
-        vector = self._loaded().embed_query(text)
+        vector = (self._model or self._loaded()).embed_query(text)
         if not any(vector):
             raise SemanticUnavailable(UNKNOWN_WORDS)
         return vector
@@ -169,6 +169,7 @@ class SemanticService:
         self._data_dir = Path(settings.data_dir)
         self._timeout_s = settings.semantic_timeout_ms / 1000
         self.choices = configured_models(settings)
+        self._choices_by_id = {model.id: model for model in self.choices}
         self.model = self.choices[0] if self.choices else None
         self._query_models: dict[str, _QueryModel] = {}
         self._passage_models: dict[str, _PassageModel] = {}
@@ -189,7 +190,7 @@ class SemanticService:
     def model_for(self, model_id: str) -> ModelInfo | None:
         """Returns the model whose vectors have this id, if it can embed queries here. It need not be the current model:
         vectors of the previous one are used until new ones are made."""
-        if (choice := next((model for model in self.choices if model.id == model_id), None)) is not None:
+        if (choice := self._choices_by_id.get(model_id)) is not None:
             return choice
         named = next((model for model in NAMED_MODELS.values() if model.info.id == model_id), None)
         return named.info if named is not None and is_usable(named, self._data_dir) else None
@@ -210,7 +211,11 @@ class SemanticService:
             raise SemanticUnavailable(reason)
         if (vector := self._cache.get(key)) is not None:
             return vector
-        task = self._running.get(key) or self._start(key)
+        task = self._running.get(key)
+        if task is None:
+            task = asyncio.create_task(self._query_model(key[0]).embed_query(text, self._timeout_s))
+            self._running[key] = task
+            task.add_done_callback(partial(self._finish, key))
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await asyncio.shield(task)
@@ -267,13 +272,6 @@ class SemanticService:
             await model.close()
         for passage_model in self._passage_models.values():
             await passage_model.close()
-
-    def _start(self, key: tuple[str, str]) -> asyncio.Task[bytes]:
-        model_id, text = key
-        task = asyncio.create_task(self._query_model(model_id).embed_query(text, self._timeout_s))
-        self._running[key] = task
-        task.add_done_callback(partial(self._finish, key))
-        return task
 
     def _finish(self, key: tuple[str, str], task: asyncio.Task[bytes]) -> None:
         del self._running[key]

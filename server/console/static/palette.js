@@ -16,6 +16,7 @@ const commands = [...document.querySelector("#palette-commands").content.childre
   run: () => run(element),
 }));
 let tags = null;
+let items = [];
 let options = [];
 let selected = 0;
 let request = new AbortController();
@@ -51,12 +52,13 @@ function select(index) {
   row?.scrollIntoView({ block: "nearest" });
 }
 
-function show(items) {
+function show(found) {
+  items = found;
   const query = box.value.trim();
   const known = commands.filter((one) => matches(one.text, query));
-  const found = query ? (tags ?? []).filter((one) => matches(one.text, query)).slice(0, 5) : [];
+  const tagged = query ? (tags ?? []).filter((one) => matches(one.text, query)).slice(0, 5) : [];
   // Pages and commands first: they are few, and stay where they are while items are found.
-  options = [...known, ...found.map(link(_("Tag"))), ...items.map((item) => link(item.kind)(item))];
+  options = [...known, ...tagged.map(link(_("Tag"))), ...items.map((item) => link(item.kind)(item))];
   list.replaceChildren(
     ...options.map((option, index) => {
       const row = Object.assign(document.createElement("li"), { id: `palette-${index}` });
@@ -70,11 +72,9 @@ function show(items) {
   select(0);
 }
 
-async function ask(query) {
-  request.abort();
-  request = new AbortController();
+async function ask(query, signal) {
   try {
-    const response = await fetch(`/palette?${new URLSearchParams({ q: query })}`, { signal: request.signal });
+    const response = await fetch(`/palette?${new URLSearchParams({ q: query })}`, { signal });
     if (!response.ok) return null;
     return await response.json();
   } catch (error) {
@@ -89,7 +89,11 @@ function open() {
   box.value = "";
   show([]);
   dialog.showModal();
-  ask("").then((answer) => (tags = answer?.tags ?? tags));
+  // Not ended by the searches of a person who types before the tags have arrived.
+  ask("").then((answer) => {
+    tags = answer?.tags ?? tags;
+    if (box.value.trim()) show(items);
+  });
 }
 
 box.addEventListener("input", () => {
@@ -97,7 +101,9 @@ box.addEventListener("input", () => {
   clearTimeout(timer);
   const query = box.value.trim();
   if (query) timer = setTimeout(async () => {
-    const answer = await ask(query);
+    request.abort();
+    request = new AbortController();
+    const answer = await ask(query, request.signal);
     if (answer && query === box.value.trim()) show(answer.items);
   }, DEBOUNCE_MS);
 });

@@ -454,8 +454,11 @@ class PassageScan(Protocol):
     @property
     def has_vectors(self) -> bool: ...
     def status(self, count: CountRows) -> SemanticStatus: ...
-    def nearest(self, count: int, least: float, allowed: Collection[int] | None = None) -> list[NearEntry]:
-        """Returns the nearest entries with at least this cosine, one of each item, nearest first."""
+    def nearest(
+        self, count: int, least: float, floor: float, allowed: Collection[int] | None = None
+    ) -> list[NearEntry]:
+        """Returns the nearest entries with at least the cosine `least`, one of each item, nearest first. None if even
+        the nearest has not the cosine `floor`: it is no nearer than one of as many unrelated texts would be."""
         ...
 
     def best_cosines(self, rowids: Sequence[int]) -> list[float]:

@@ -189,9 +189,9 @@ class TextSearch:
                 if search.query.times and has_more:
                     # What was created at these times counts as a match, whether or not it contains the words.
                     total = None
-            near = [self._near[candidate.entry] for candidate in candidates if candidate.entry in self._near]
-            if near:
-                ranges = scan.passage_ranges(near)
+            if self._near:
+                near = [self._near[candidate.entry] for candidate in candidates if candidate.entry in self._near]
+                ranges = scan.passage_ranges(near) if near else {}
                 for candidate in candidates:
                     candidate.passage = ranges.get(candidate.entry)
             semantic = scan.status(partial(self._statistics.count, connection, target.index))
@@ -292,16 +292,15 @@ class TextSearch:
             if rarer and not 0 < self._statistics.count_matches(self._connection, index, rarer) <= ranked_max:
                 rarer = ""
         else:
+            if self._matches_max <= ranked_max:
+                return [all_ranked]
             # The rarest words, as many as fit: together they have no more matches than can be ranked.
-            words = [term.word for term in search.query.terms]
             rare: list[Word] = []
-            for frequency, place in sorted(zip(frequencies, range(len(words)), strict=True)):
+            for frequency, place in sorted(zip(frequencies, range(len(frequencies)), strict=True)):
                 ranked_max -= frequency
                 if ranked_max < 0:
                     break
-                rare.append(words[place])
-            if len(rare) == len(words):
-                return [all_ranked]
+                rare.append(search.query.terms[place].word)
             rarer = match_text(AnyOf(tuple(rare))) if rare else ""
             ranked = self._statistics.engine.both(rarer, match) if rarer else ""
         if not rarer:
@@ -395,19 +394,19 @@ class TextSearch:
                 break
             # Of an item with several entries, the best one counts, which is the first: they are read in order.
             items = [row[0] >> item_bits for row in rows]
-            best: dict[int, EntryRow] = {}
-            for item, row in zip(items, rows, strict=True):
-                best.setdefault(item, row)
+            best = dict(zip(reversed(items), reversed(rows), strict=True))
             is_all = len(rows) < limit
             if is_all and not (tier.excluded or self._skipped):
                 self._matched_items[tier.match] = items
             if is_all or len(best) >= items_max:
-                rows = list(best.values())[first:items_max]
+                rows = [best[item] for item in [*dict.fromkeys(items)][first:items_max]]
                 break
             limit *= _ENTRIES_PER_ITEM
         shown, build = rows[:size], self.target.candidate
         # Those that were not read with their entries, also because they are from another table.
-        alone = [row for row in shown if len(row) == ENTRY_COLUMNS or row[ENTRY_COLUMNS] is None]
+        alone: Sequence[EntryRow] = shown
+        if shown and len(shown[0]) > ENTRY_COLUMNS:
+            alone = [row for row in shown if row[ENTRY_COLUMNS] is None]
         if not alone:
             return [build(*row) for row in shown], len(rows)
         read = self.target.candidates(self._connection, [row[0] for row in alone])
@@ -442,7 +441,8 @@ class TextSearch:
                     if first and frequencies[index]:
                         weights[index] = max(weights[index], others)
         # A near term weighs less than the term that it may mean, and is no part of the whole query.
-        near = [(index, term.near) for index, term in enumerate(terms) if term.near is not None]
+        own = len(query.own_terms)
+        near = [(index, term.near or 0) for index, term in enumerate(terms[own:], own)] if own < len(terms) else []
         for index, meant in near:
             # A word that occurs nowhere is only as rare as the term it may mean.
             weights[meant] = min(weights[meant], weights[index])
@@ -450,7 +450,7 @@ class TextSearch:
             weights[index] = _NEAR_WEIGHT * weights[meant]
         return ComparableScoring(
             self._term_counter,
-            Scorer(weights, self.target.prominence, sum(weights[: len(weights) - len(near)])),
+            Scorer(weights, self.target.prominence, sum(weights[:own])),
             search,
             self._boosts,
             prefers_all_terms=self.target.prefers_all_terms,
@@ -507,7 +507,7 @@ class TextSearch:
 
     def _nearest_page(self, scan: PassageScan) -> _Page:
         search, end = self.search, self.search.offset + self.search.limit
-        entries = [entry for entry in self._nearest(scan, end + 1, 0.0) if entry.cosine > 0]
+        entries = [entry for entry in self._nearest(scan, end + 1, 0.0, 0.0) if entry.cosine > 0]
         candidates = self._fetch_near(entries[search.offset : end])
         for candidate in candidates:
             candidate.lexical, candidate.cosine = 0.0, self._near[candidate.entry].cosine
@@ -521,14 +521,14 @@ class TextSearch:
         """Returns the candidates of the page, and whether there are more."""
         offset, limit, item_bits = self.search.offset, self.search.limit, self._item_bits
         lexical, has_rest = self._window(tiers, scoring, 0, self.head_rows)
-        # Without a rest, all matches by words are among `lexical`, and the nearest need not be searched for words.
-        known = {candidate.entry >> item_bits for candidate in lexical}
-        nearest = self._nearest(scan, NEAREST_HEAD if has_rest else NEAREST_HEAD_OF_FEW, self._length * LEAST_COSINE)
-        if nearest and nearest[0].cosine < floor:
-            # Even the best is no nearer than one of as many unrelated texts would be.
-            nearest = []
-        near = self._fetch_near([entry for entry in nearest if entry.rowid >> item_bits not in known])
+        count = NEAREST_HEAD if has_rest else NEAREST_HEAD_OF_FEW
+        nearest = self._nearest(scan, count, self._length * LEAST_COSINE, floor)
+        near: list[HitCandidate] = []
+        if nearest:
+            known = {candidate.entry >> item_bits for candidate in lexical}
+            near = self._fetch_near([entry for entry in nearest if entry.rowid >> item_bits not in known])
         if near and (has_rest or self.search.query.times):
+            # Without a rest, all matches by words are among `lexical`, and the nearest need not be searched for words.
             scoring.score(near)
         head = [*lexical, *near]
         self._fuse(scan, head)
@@ -565,17 +565,18 @@ class TextSearch:
                 candidate.score = round(score, SCORE_DIGITS)
         sort_block(candidates, _by_score)
 
-    def _nearest(self, scan: PassageScan, count: int, least: float) -> list[NearEntry]:
-        """Returns the nearest entries that pass the filters."""
+    def _nearest(self, scan: PassageScan, count: int, least: float, floor: float) -> list[NearEntry]:
+        """Returns the nearest entries that pass the filters, or none if none of them has the cosine `floor`."""
         if not self._filter:
-            return scan.nearest(count, least)
-        entries = scan.nearest(max(count, _FILTERED_NEAREST), least)
+            return scan.nearest(count, least, floor)
+        entries = scan.nearest(max(count, _FILTERED_NEAREST), least, floor)
         passing = self._passing(entries)
         if len(passing) < count and len(entries) >= _FILTERED_NEAREST:
             listing = f"{self.target.list_sql(self.search)}{self._filter.sql}"
             rows = self._connection.execute(f"SELECT number FROM ({listing}) AS listing", self._filter.parameters)
-            passing = self._passing(scan.nearest(count, least, [rowid >> self._item_bits for (rowid,) in rows]))
-        return passing[:count]
+            allowed = [rowid >> self._item_bits for (rowid,) in rows]
+            passing = self._passing(scan.nearest(count, least, floor, allowed))
+        return passing[:count] if passing and passing[0].cosine >= floor else []
 
     def _passing(self, entries: Sequence[NearEntry]) -> list[NearEntry]:
         """Leaves out entries that fail the filters, and those without a live row, which only a damaged file has."""

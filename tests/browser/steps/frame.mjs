@@ -59,6 +59,11 @@ export async function language({ page, url, values }) {
 
 /** Finds an item, a tag, a page and a command with the keyboard alone. */
 export async function palette({ page, url, values, audit }) {
+  // The tags arrive while the person is typing already.
+  await page.route(/\/palette\?q=$/, async (route) => {
+    await new Promise((resolve) => setTimeout(resolve, 600));
+    await route.continue();
+  });
   await page.goto(`${url}/library`);
   const seen = {};
   await page.locator("#open-palette").focus();
@@ -81,6 +86,7 @@ export async function palette({ page, url, values, audit }) {
   await page.keyboard.type("sea");
   await page.locator("#palette-list li", { hasText: "Tag" }).first().waitFor();
   seen.tag = await options(page);
+  await page.unrouteAll({ behavior: "wait" });
   await page.locator("#palette-box").fill("thre");
   seen.page = await options(page);
   await page.locator("#palette-box").fill("galle");
@@ -95,6 +101,7 @@ export async function palette({ page, url, values, audit }) {
   await page.keyboard.type("dark");
   await page.keyboard.press("Enter");
   await page.locator("html[data-theme=dark]").waitFor();
+  await page.waitForLoadState();
   await page.keyboard.press("?");
   await page.locator("#help[open]").waitFor();
   seen.findings.push(...(await audit("#help")));

@@ -123,7 +123,9 @@ class LibraryScan:
         known = int(self._query.coverage.share(self._kind, model, share) * 1000) / 1000
         return SemanticStatus("on") if known >= 1 else SemanticStatus("partial", known, self._query.stop)
 
-    def nearest(self, count: int, least: float, allowed: Collection[int] | None = None) -> list[NearEntry]:
+    def nearest(
+        self, count: int, least: float, floor: float, allowed: Collection[int] | None = None
+    ) -> list[NearEntry]:
         if not self._model:
             return []
         found = None
@@ -156,7 +158,7 @@ class LibraryScan:
             if (cosine := _cosine(product)) >= _round(least):
                 entries.append(NearEntry(rowid, cosine, self._vector_kind, passage))
                 self._ranges[rowid] = (start, end)
-        return entries
+        return entries if entries and entries[0].cosine >= floor else []
 
     def best_cosines(self, rowids: Sequence[int]) -> list[float]:
         if not self._model or not rowids:

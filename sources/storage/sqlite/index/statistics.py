@@ -297,13 +297,14 @@ class CorpusStatistics:
     def _library_corpus(self, matches: Sequence[str], connection: JobConnection) -> Corpus:
         totals = [0] * len(matches)
         for file in self._readable(connection):
+            in_file = totals
             try:
-                counts = [self.count_each(connection, index, matches) for index in file.indexes]
+                for index in file.indexes:
+                    in_file = [*map(add, in_file, self.count_each(connection, index, matches))]
             except DATABASE_ERRORS as error:
                 _leave_out(connection, file.schema, error)
-                continue
-            for in_index in counts:
-                totals = [*map(add, totals, in_index)]
+            else:
+                totals = in_file
         rows, *frequencies = totals
         return Corpus(rows, tuple(frequencies))
 

@@ -313,8 +313,12 @@ class MeaningScan:
             )
         return replace(status, reason=self._meaning.stop) if status.status == "partial" else status
 
-    def nearest(self, count: int, least: float, allowed: Collection[int] | None = None) -> list[NearEntry]:
+    def nearest(
+        self, count: int, least: float, floor: float, allowed: Collection[int] | None = None
+    ) -> list[NearEntry]:
         entries: list[NearEntry] = []
+        if max([0.0, *[cosines.max(initial=0).item() for _, _, _, cosines in self._scans]]) < floor:
+            return entries
         for kind, sign, matrix, cosines in self._scans:
             own = allowed if allowed is None else [sign * item for item in allowed if sign * item > 0]
             for row, vector, cosine in matrix.nearest(cosines, count, least, self._item_bits, own):
@@ -324,8 +328,8 @@ class MeaningScan:
         return entries[:count]
 
     def best_cosines(self, rowids: Sequence[int]) -> list[float]:
-        if len(self._scans) == 1:
-            [(_, _, matrix, cosines)] = self._scans
+        if len(self._scans) == 1 or min(rowids, default=0) > 0:  # no titles
+            _, _, matrix, cosines = self._scans[0]
             return matrix.best_cosines(cosines, rowids, self._item_bits)
         best = [0.0] * len(rowids)
         for _, sign, matrix, cosines in self._scans:

@@ -185,7 +185,14 @@ class VectorMatrix:
             positions = positions[np.isin(items, np.fromiter(allowed, np.int64, len(allowed)))]
         wanted = count
         while True:
-            best = self._best(positions, cosines[positions], wanted)
+            # The positions with the greatest cosines, in a fixed order even if some are equal.
+            best, products = positions, cosines[positions]
+            if wanted < len(positions):
+                threshold = np.partition(products, len(products) - wanted)[len(products) - wanted]
+                # All that are equal to the last one, because the order decides which of them belong to the best.
+                is_best = products >= threshold
+                best, products = best[is_best], products[is_best]
+            best = best[np.lexsort((self._ids[best], -self._rows[best], -products))][:wanted]
             rows, ids, found = self._rows[best].tolist(), self._ids[best].tolist(), cosines[best].tolist()
             items_found: dict[int, NearPassage] = {}
             for near in zip(rows, ids, found, strict=True):
@@ -200,25 +207,15 @@ class VectorMatrix:
             self._order = np.argsort(self._rows, kind="stable")
             self._sorted_rows = self._rows[self._order]
         wanted = np.array(rows, np.int64) >> item_bits
-        firsts = self._sorted_rows.searchsorted(wanted << item_bits).tolist()
-        ends = self._sorted_rows.searchsorted((wanted + 1) << item_bits).tolist()
+        firsts = self._sorted_rows.searchsorted(wanted << item_bits)
+        ends = self._sorted_rows.searchsorted((wanted + 1) << item_bits)
+        if (ends - firsts == 1).all():  # most items have one passage
+            singles: list[float] = np.maximum(cosines[self._order[firsts]], 0).tolist()
+            return singles
         best: list[float] = []
-        for first, end in zip(firsts, ends, strict=True):
-            if end - first == 1:  # most items have one passage
-                best.append(max(0.0, cosines.item(self._order.item(first))))
-            else:
-                best.append(max(0.0, cosines[self._order[first:end]].max().item()) if first < end else 0.0)
+        for first, end in zip(firsts.tolist(), ends.tolist(), strict=True):
+            best.append(max(0.0, cosines[self._order[first:end]].max().item()) if first < end else 0.0)
         return best
-
-    def _best(self, positions: NDArray[np.int64], cosines: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-        """Returns the positions with the greatest cosines, in a fixed order even if some are equal."""
-        if count < len(positions):
-            threshold = np.partition(cosines, len(cosines) - count)[len(cosines) - count]
-            # All of those that are equal to the last one, because the order decides which of them belong to the best.
-            is_best = cosines >= threshold
-            positions, cosines = positions[is_best], cosines[is_best]
-        order = np.lexsort((self._ids[positions], -self._rows[positions], -cosines))
-        return positions[order][:count]
 
     def _count(self, connection: sqlite3.Connection) -> int:
         sql = f"SELECT count(*) FROM {self._kind.vectors} WHERE model = ?"

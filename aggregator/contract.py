@@ -52,7 +52,7 @@ class SearchDefaults(RequestDefaults, frozen=True, kw_only=True):
 
 def with_session_defaults(context: RequestContext, defaults: Mapping[str, Any]) -> RequestContext:
     """The defaults of the session override those of the request."""
-    return replace(context, config={**context.config, **defaults}) if defaults else context
+    return replace(context, config={**context.config, **defaults})
 
 
 def search_defaults(context: RequestContext) -> SearchDefaults:
@@ -69,14 +69,15 @@ async def session_context(
     state: without one, the context is returned unchanged."""
     owner = context.principal.owner()
     if session is not None:
-        return with_session_defaults(context, (await session_states.get(SessionHandle(session), owner)).defaults)
-    if context.session is None:
+        state = await session_states.get(SessionHandle(session), owner)
+    elif context.session is not None:
+        try:
+            state = await session_states.get(handle_for(context.session), owner)
+        except SessionNotFound:
+            return context
+    else:
         return context
-    try:
-        state = await session_states.get(handle_for(context.session), owner)
-    except SessionNotFound:
-        return context
-    return with_session_defaults(context, state.defaults)
+    return with_session_defaults(context, state.defaults) if state.defaults else context
 
 
 def read_config(config: Any) -> Mapping[str, Any]:
@@ -376,7 +377,6 @@ def without_repetition(response: KnowledgeResponse) -> KnowledgeResponse:
     """The response as clients get it: it reports what is not as expected, and no result repeats what the response, its
     URI or another of its fields says. A program that needs such a field sets `hit_fields` to "all" in its config, or
     uses a source's own search."""
-    results = [item_without_repetition(item) for item in response.results]
     reports, libraries = response.sources, response.libraries
     if response.explain is UNSET:
         reports = _unexpected(reports)
@@ -384,7 +384,7 @@ def without_repetition(response: KnowledgeResponse) -> KnowledgeResponse:
             libraries = {name: unexpected for name in libraries if (unexpected := _unexpected(libraries[name]))}
     return replace(
         response,
-        results=tuple(results),
+        results=tuple(map(item_without_repetition, response.results)),
         score_type=UNSET,
         sources=reports,
         libraries=libraries,

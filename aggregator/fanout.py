@@ -54,22 +54,19 @@ class Breaker:
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings_of = cache(settings.of_source)
         self._clock = clock
-        # The latest failure last.
-        self._circuits: dict[tuple[UserId, str], _Circuit] = {}
+        # Of sources that failed since their last success, the latest failure last.
+        self.circuits: dict[tuple[UserId, str], _Circuit] = {}
 
     def wait_s(self, user: UserId, source: str) -> float:
         """Seconds until the source may be tried again; 0 if it may be tried now."""
-        circuit = self._circuits.get((user, source))
+        circuit = self.circuits.get((user, source))
         return max(0.0, circuit.open_until - self._clock()) if circuit is not None else 0.0
 
-    def record_success(self, user: UserId, source: str) -> None:
-        self._circuits.pop((user, source), None)
-
     def record_failure(self, user: UserId, source: str) -> None:
-        circuit = self._circuits[user, source] = self._circuits.pop((user, source), _Circuit())
+        circuit = self.circuits[user, source] = self.circuits.pop((user, source), _Circuit())
         circuit.failures += 1
-        if len(self._circuits) > _BREAKER_ENTRIES_MAX:
-            del self._circuits[next(iter(self._circuits))]
+        if len(self.circuits) > _BREAKER_ENTRIES_MAX:
+            del self.circuits[next(iter(self.circuits))]
         settings = self._settings_of(source)
         if circuit.failures >= settings.breaker_failures:
             circuit.open_until = self._clock() + settings.breaker_pause_s
@@ -78,7 +75,7 @@ class Breaker:
         """Returns for how many users each failing source is skipped at the moment."""
         now = self._clock()
         return Counter(
-            split_library(source)[0] for (_, source), circuit in self._circuits.items() if circuit.open_until > now
+            split_library(source)[0] for (_, source), circuit in self.circuits.items() if circuit.open_until > now
         )
 
 
@@ -188,13 +185,14 @@ class Fanout:
 
     async def search(self, offsets: Mapping[str, int], depth: int) -> Mapping[str, SourceHits]:
         """The next page of each source from its offset on; `reports` says why one is missing."""
+        user_id = self._context.user_id
         took_ms: dict[str, int] = {}
         tasks: dict[str, asyncio.Task[SourceHits]] = {}
         # One for each library of others.
         leases: dict[LibraryAccess | None, _Lease] = {}
         try:
             for name, offset in offsets.items():
-                wait_s = self._breaker.wait_s(self._context.user_id, name)
+                wait_s = self._breaker.wait_s(user_id, name) if (user_id, name) in self._breaker.circuits else 0.0
                 if wait_s > 0:
                     self._retry_after_s[name] = wait_s
                     message = f"skipped after repeated failures; retry in {math.ceil(wait_s)} s"
@@ -231,8 +229,14 @@ class Fanout:
         Returns the late ones, which are cancelled, and so are all of them if this call is cancelled itself."""
         late: Collection[asyncio.Task[SourceHits]] = ()
         try:
-            while waited_s := [self._groups[name].waited_s() for name, task in tasks.items() if not task.done()]:
-                left_s = self._due + max(waited_s) - self._clock()
+            while True:
+                waited_s = -1.0
+                for name, task in tasks.items():
+                    if not task.done():
+                        waited_s = max(waited_s, self._groups[name].waited_s())
+                if waited_s < 0:  # no task is running
+                    break
+                left_s = self._due + waited_s - self._clock()
                 # At least one pass of the event loop, so that a busy one does not make every source late.
                 await asyncio.wait(tasks.values(), timeout=max(0.0, left_s))
                 if left_s <= 0:
@@ -293,7 +297,6 @@ class Fanout:
                     longer[hit.uri] = source.longer_snippet(hit, query, topic, item, chars)
                 pending.popleft()
 
-        is_own = len(self.own) == len(self.sources)
         while pending:
             text_chars = 0
             library_hits: list[tuple[RankedHit, Any]] = []
@@ -303,18 +306,10 @@ class Fanout:
                     library_hits.append((hit, query))
                 else:
                     text_chars += hit.text_chars
-            work = run_text_work(text_chars, render_pending)
-            error: BaseException | None = None
-            if is_own:
-                try:
-                    await work
-                except Exception as failure:
-                    error = failure
-            else:
-                # In a task of its own, so that anything a foreign source raises is a value here.
-                task = asyncio.create_task(work)
-                await asyncio.wait([task])
-                error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            # In a task of its own, so that anything a source raises is a value here.
+            task = asyncio.create_task(run_text_work(text_chars, render_pending))
+            await asyncio.wait([task])
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
             if error is not None:
                 failed = pending[0][1]
                 self._report_exception(failed, error, 0)
@@ -378,7 +373,7 @@ class Fanout:
         if page.hits:
             self.has_hits = True
             self.readings.add(page.read_as)
-        self._breaker.record_success(self._context.user_id, name)
+        self._breaker.circuits.pop((self._context.user_id, name), None)
         self._report(name, SourceReport(status="ok", ms=ms, read_as=page.read_as or UNSET))
         return page if name not in self.others else self._labelled(name, page)
 

@@ -473,15 +473,17 @@ def fill_page(
         (delivered if index < len(selection.required) else demoted).append(hit)
     hits: list[RankedHit] = []
     for position, result in shown.items():
-        if result.longer is not None and result.longer.size - result.size <= room_bytes:
-            room_bytes -= result.longer.size - result.size
-            shown[position] = result.longer
-        hits += shown[position].hits
+        longer = result.longer
+        if longer is not None and (more := longer.size - result.size) <= room_bytes:
+            room_bytes -= more
+            shown[position] = result = longer  # noqa: PLW2901 - shown instead of the shorter form
+        hits += result.hits
     items: list[KnowledgeItem] = []
     short_items: list[KnowledgeItem] = []
     for hit in (*sort(delivered), *sort(demoted)) if demoted else sort(delivered):
-        items.append(shown[hit.position].item)
-        short_items.append(shown[hit.position].short_item)
+        result = shown[hit.position]
+        items.append(result.item)
+        short_items.append(result.short_item)
     waiting = selection.required[examined:]
     end = waiting[0].position if waiting else selection.end
     is_end = not waiting and selection.is_last

@@ -327,7 +327,8 @@ class Aggregator:
         state: SessionState,
         hit_extra_bytes: HitExtraBytes | None,
     ) -> SearchPlan:
-        context = with_session_defaults(context, state.defaults)
+        if state.defaults:
+            context = with_session_defaults(context, state.defaults)
         defaults, settings = search_defaults(context), self._settings
         order = request.order_by or defaults.order_by or "relevance"
         sizes = (request.limit, request.snippet_length, defaults.snippet_length)
@@ -445,7 +446,7 @@ async def _render(
     score_types: set[str | UnsetType] = set()
     for lead in leads:
         if (item := items.get(lead.uri)) is not None:
-            others = [hit for hit in further[lead.position] if hit.uri in items] if lead.parts else []
+            others = further.get(lead.position, ())
             access = fanout.library_of(lead.stream) if lead.stream else None
             rendered[lead.position] = _result(item, lead, others, items, access, longer.get(lead.uri), plan)
             score_types.add(item.score_type)
@@ -497,16 +498,28 @@ def _result(
     """The result of an item: its best hit, and some of the others as further passages in the order of the item. With a
     longer snippet of the best hit, also the result that shows it and all of the others."""
     more = len(lead.parts) + (item.more_in_item or 0)
-    passages = [(_place(items[hit.uri]), number, _passage(items[hit.uri])) for number, hit in enumerate(others)]
-    passages.sort()
-    count = min(len(passages), FURTHER_PASSAGES)
+    # The places of the passages, their order by score, and the passages.
+    placed: list[tuple[tuple[int, int], int, contract.FurtherPassage]] = []
+    shown = [lead]
+    for hit in others:
+        if (part := items.get(hit.uri)) is not None:
+            place, passage = _passage(part)
+            placed.append((place, len(placed), passage))
+            shown.append(hit)
+    passages: tuple[contract.FurtherPassage, ...] | UnsetType = UNSET
+    all_passages: tuple[contract.FurtherPassage, ...] | UnsetType = UNSET
+    count = min(len(placed), FURTHER_PASSAGES)
+    if placed:
+        placed.sort()
+        all_passages = tuple([passage for *_, passage in placed])
+        passages = tuple([passage for _, number, passage in placed if number < count])
     fields = asdict(item)
     fields.update(
         # If nothing but the title matches, there may be no other text.
         snippet=item.snippet or item.title or item.uri,
         via="meaning" if lead.cosine is not None and not lead.lexical else item.via,
         highlights=UNSET,
-        passages=tuple([passage for _, number, passage in passages if number < count]) or UNSET,
+        passages=passages,
         more_in_item=more - count or UNSET,
         also_in=tuple(lead.duplicates) or UNSET,
         explain=_explain_hit(item, lead, plan) if plan.request.explain else UNSET,
@@ -515,37 +528,35 @@ def _result(
         fields["library"] = access.name
     full = contract.KnowledgeItem(**fields)
     short = full if plan.has_all_fields else contract.item_without_repetition(full)
-    result = RenderedResult(full, short, (lead, *others[:count]), len(encode(short)) + 1)
+    result = RenderedResult(full, short, tuple(shown[: count + 1]), len(encode(short)) + 1)
     # Without more text or more passages, the longer form is the same.
-    if longer is None or (longer == (item.snippet, item.loc) and len(others) == count):
+    if longer is None or (longer == (item.snippet, item.loc) and len(placed) == count):
         return result
     snippet, loc = longer
     changes = {
         "snippet": snippet or item.title or item.uri,
-        "passages": tuple([passage for *_, passage in passages]) or UNSET,
-        "more_in_item": more - len(passages) or UNSET,
+        "passages": all_passages,
+        "more_in_item": more - len(placed) or UNSET,
     }
     full = replace(full, loc=loc, **changes)
     short = replace(short, loc=contract.position_in(item.uri, loc), **changes)
-    return replace(result, longer=RenderedResult(full, short, (lead, *others), len(encode(short)) + 1))
+    return replace(result, longer=RenderedResult(full, short, tuple(shown), len(encode(short)) + 1))
 
 
-def _place(item: ResultItem) -> tuple[int, int]:
+def _passage(item: ResultItem) -> tuple[tuple[int, int], contract.FurtherPassage]:
+    """The place of a further passage in its item, and the passage. The index of a message is a shorter way to name it
+    than its URI."""
     loc = item.loc or Loc()
     part = loc.message_index if loc.message_index is not None else loc.chunk_index
-    return part or 0, loc.approx_offset or 0
-
-
-def _passage(item: ResultItem) -> contract.FurtherPassage:
-    """The index of a message is a shorter way to name it than its URI."""
-    loc = item.loc
-    if loc is not None and loc.message_index is not None:
-        loc = Loc(message_index=loc.message_index, approx_offset=loc.approx_offset)
+    if loc.message_index is not None:
+        shown_loc: Loc | None = Loc(message_index=loc.message_index, approx_offset=loc.approx_offset)
     else:
-        loc = contract.position_in(item.uri, loc)
-    return contract.FurtherPassage(
-        snippet=item.snippet or "", loc=loc, sender=item.sender, created_at=contract.to_minute(item.created_at or None)
+        shown_loc = contract.position_in(item.uri, item.loc)
+    created_at = contract.to_minute(item.created_at or None)
+    passage = contract.FurtherPassage(
+        snippet=item.snippet or "", loc=shown_loc, sender=item.sender, created_at=created_at
     )
+    return (part or 0, loc.approx_offset or 0), passage
 
 
 def _explain_hit(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> contract.HitExplanation:

@@ -123,7 +123,8 @@ class RegistryAuthenticator:
     async def authenticate(self, authorization: str | None, *, address: str = "") -> Principal:
         """Returns the principal of a request. Failures count towards the limit of the client's address."""
         now = self._clock()
-        self._forget_ended_shares(now)
+        if now >= self._shares_until:
+            self._forget_libraries()
         if authorization is None:
             if self._is_credential_required:
                 raise Unauthenticated
@@ -152,23 +153,7 @@ class RegistryAuthenticator:
         except KeyError:
             grant = None
         if grant is None or grant.revision != revision or not self._is_fresh(grant, now):
-            # Verifies a credential that is not in the cache. Each failure counts towards the limit of the address.
-            try:
-                failure = self._failures.get(digest)
-                if failure is not None and self._monotonic() < failure.cached_until and failure.revision == revision:
-                    raise Unauthenticated(failure.message, presented=True)
-                verified = await self._verify(credential, digest, now, revision)
-            except Unauthenticated as error:
-                self._grants.pop(digest, None)
-                # A repeated failure does not extend the first, so that a token that becomes valid is tried again.
-                cached, cache_failure_now = self._failures.get(digest), self._monotonic()
-                if cached is None or cache_failure_now >= cached.cached_until or cached.revision != revision:
-                    cached_until = cache_failure_now + self._settings.fixed.token_failure_cache_ttl_s
-                    self._failures[digest] = _Failure(error.message, cached_until, revision)
-                await self._failure_limit.take(address)
-                raise
-            self._grants[digest] = verified
-            grant = verified
+            grant = self._grants[digest] = await self._verify(credential, digest, now, revision, address)
         if grant.principal.kind == "key":
             self._used_at[grant.principal.credential_id] = now
         elif grant.principal.kind == "oauth":
@@ -199,7 +184,8 @@ class RegistryAuthenticator:
         now = self._clock()
         if principal.is_expired(now):
             raise Unauthenticated("credential expired", presented=True)
-        self._forget_ended_shares(now)
+        if now >= self._shares_until:
+            self._forget_libraries()
         if principal.user_id == OPERATOR_ID:
             return principal
         # Includes the scopes: after a change of role, older connections have other scopes than newer ones.
@@ -225,12 +211,12 @@ class RegistryAuthenticator:
             self._shares_until = min([self._shares_until, *(one.expires_at for one in known[1] if one.expires_at)])
         return narrow(known[1], access.library_limit)
 
-    def _forget_ended_shares(self, now: float) -> None:
-        if now >= self._shares_until:
-            self._grants.clear()
-            self._rechecks.clear()
-            self._libraries.clear()
-            self._local, self._shares_until = None, math.inf
+    def _forget_libraries(self) -> None:
+        """A share has ended: who may use which library is read again."""
+        self._grants.clear()
+        self._rechecks.clear()
+        self._libraries.clear()
+        self._local, self._shares_until = None, math.inf
 
     async def flush(self) -> None:
         """Stores when API keys and connections were last used. Times that cannot be written are kept for the next
@@ -254,7 +240,24 @@ class RegistryAuthenticator:
         self._grants.clear()
         self._failures.clear()
 
-    async def _verify(self, credential: str, digest: bytes, now: float, revision: int) -> _Grant:
+    async def _verify(self, credential: str, digest: bytes, now: float, revision: int, address: str) -> _Grant:
+        """Verifies a credential that is not in the cache. Each failure counts towards the limit of the address."""
+        try:
+            failure = self._failures.get(digest)
+            if failure is not None and self._monotonic() < failure.cached_until and failure.revision == revision:
+                raise Unauthenticated(failure.message, presented=True)
+            return await self._find_grant(credential, digest, now, revision)
+        except Unauthenticated as error:
+            self._grants.pop(digest, None)
+            # A repeated failure does not extend the first, so that a token that becomes valid is tried again.
+            cached, cache_failure_now = self._failures.get(digest), self._monotonic()
+            if cached is None or cache_failure_now >= cached.cached_until or cached.revision != revision:
+                cached_until = cache_failure_now + self._settings.fixed.token_failure_cache_ttl_s
+                self._failures[digest] = _Failure(error.message, cached_until, revision)
+            await self._failure_limit.take(address)
+            raise
+
+    async def _find_grant(self, credential: str, digest: bytes, now: float, revision: int) -> _Grant:
         """`revision` was read before the rows, so a change in between is noticed at the next call."""
         cached = self._grants.get(digest)
         if cached is not None and self._is_fresh(cached, now):

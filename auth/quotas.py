@@ -91,7 +91,7 @@ class Quotas:
         )
 
 
-def apply_overrides(settings: Settings, overrides: QuotaOverrides) -> UserLimits:
+def apply_overrides(settings: Settings, overrides: QuotaOverrides = _NO_OVERRIDES) -> UserLimits:
     own_import_max = overrides.import_max_bytes
     return UserLimits(
         max_bytes=settings.user_max_bytes if overrides.max_bytes is None else overrides.max_bytes,

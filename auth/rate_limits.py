@@ -169,27 +169,22 @@ def resource_metadata(settings: Settings, profile: str | None = None) -> dict[st
         "resource_policy_uri": settings.about_url("privacy"),
         "resource_tos_uri": settings.about_url("terms"),
     }
-    servers = _authorization_servers(settings)
-    return {**metadata, "authorization_servers": servers} if servers else metadata
+    # This server if it issues tokens; otherwise the configured servers, or else the issuer of accepted tokens, if that
+    # is a URL.
+    has_external_issuer = settings.jwt_key_file or settings.jwt_jwks_url
+    if settings.has_oauth_server:
+        metadata["authorization_servers"] = [settings.base_url]
+    elif settings.authorization_servers:
+        metadata["authorization_servers"] = list(settings.authorization_servers)
+    elif has_external_issuer and settings.jwt_issuer.startswith(("https://", "http://")):
+        metadata["authorization_servers"] = [settings.jwt_issuer]
+    return metadata
 
 
 def _profile_suffix(settings: Settings, profile: str | None) -> str:
     """The address of a profile is a resource of its own only where this server issues the tokens: those of an identity
     provider have one audience."""
     return f"/{profile}" if profile is not None and settings.has_oauth_server else ""
-
-
-def _authorization_servers(settings: Settings) -> list[str]:
-    """Returns this server if it issues tokens; otherwise the configured servers, or else the issuer of accepted tokens
-    if it is a URL."""
-    if settings.has_oauth_server:
-        return [settings.base_url]
-    if settings.authorization_servers:
-        return list(settings.authorization_servers)
-    has_external_issuer = settings.jwt_key_file or settings.jwt_jwks_url
-    if has_external_issuer and settings.jwt_issuer.startswith(("https://", "http://")):
-        return [settings.jwt_issuer]
-    return []
 
 
 def _quotable(text: str) -> str:

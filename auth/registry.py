@@ -321,13 +321,7 @@ class Registry:
     @control_operation("withdraw")
     def disable_user(self, db: ControlConnection, user_id: UserId) -> UserRecord:
         """Permanently withdraws all access granted so far: keys, tokens and everything bound to the epoch."""
-        now = self._clock()
-        db.execute(
-            "UPDATE users SET disabled_at = coalesce(disabled_at, ?1), epoch = epoch + 1, tokens_valid_after = ?1 "
-            "WHERE id = ?2",
-            (now, user_id),
-        )
-        db.execute("UPDATE keys SET revoked_at = ? WHERE user_id = ? AND revoked_at IS NULL", (now, user_id))
+        _withdraw_access(db, user_id, self._clock())
         return _existing_user(db, user_id)
 
     @control_operation("write")
@@ -341,8 +335,10 @@ class Registry:
         """Enables the user again, with new keys and with tokens issued from now on.
 
         Tokens issued while the user was disabled stay invalid: an issuer whose clock is ahead may have dated an earlier
-        token into that time.
+        token into that time. What an account had that has expired ends here: nothing was written when its time came.
         """
+        if (user := _existing_user(db, user_id)).is_disabled and user.disabled_at is None:
+            _withdraw_access(db, user_id, self._clock())
         db.execute(
             "UPDATE users SET disabled_at = NULL, expires_at = NULL, tokens_valid_after = ? "
             "WHERE id = ? AND (disabled_at IS NOT NULL OR expires_at IS NOT NULL)",
@@ -457,6 +453,15 @@ class Registry:
     async def user_of_token(self, user_id: UserId, identity: str) -> UserRecord | None:
         """Returns the user of a verified token, or None if the user was deleted or the token revoked."""
         return await self._database.read(lambda db: _user(db, f"{_IS_NOT_REVOKED} AND u.id = ?", identity, user_id))
+
+
+def _withdraw_access(db: ControlConnection, user_id: UserId, now: float) -> None:
+    db.execute(
+        "UPDATE users SET disabled_at = coalesce(disabled_at, ?1), epoch = epoch + 1, tokens_valid_after = ?1 "
+        "WHERE id = ?2",
+        (now, user_id),
+    )
+    db.execute("UPDATE keys SET revoked_at = ? WHERE user_id = ? AND revoked_at IS NULL", (now, user_id))
 
 
 def select_user(db: ControlConnection, user_id: str) -> UserRecord | None:

@@ -185,11 +185,8 @@ class SqliteControlDatabase:
             self._unknown_revision -= 1
             return self._unknown_revision
         self._turn_revision = version
-        asyncio.get_running_loop().call_soon(self._end_turn)
+        asyncio.get_running_loop().call_soon(setattr, self, "_turn_revision", None)
         return version
-
-    def _end_turn(self) -> None:
-        self._turn_revision = None
 
 
 def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:

@@ -24,7 +24,7 @@ from config.settings import Settings
 from server.local_socket import USER_HEADER
 from server.protocol.catalog import Profiles
 from server.transports.client_connections import ClientConnection, OpenStreams, connection_of
-from server.transports.headers import Headers, OriginGuard, query_values, request_config
+from server.transports.headers import CONFIG, NO_CONFIG, Headers, OriginGuard, query_values, request_config
 from sources.storage.contract import Libraries
 
 if TYPE_CHECKING:
@@ -318,7 +318,9 @@ class Admission:
             self.failures["missing"] += 1
 
     def _admitted(self, request: IncomingRequest, principal: Principal, profile: str | None) -> AdmittedRequest:
-        config = request_config(request.headers, request.query, _CONFIG_MAX_BYTES)
+        config = NO_CONFIG
+        if request.query or CONFIG in request.headers.values:
+            config = request_config(request.headers, request.query, _CONFIG_MAX_BYTES)
         return AdmittedRequest(request.headers, principal, request.log.request_id, profile, config, request.connection)
 
 

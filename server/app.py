@@ -1,8 +1,11 @@
-"""The ASGI application: all HTTP routes in one table, and what is done for every request. The runtime must be open
-before; see `server.lifespan`."""
+"""The ASGI application: MCP, the endpoints for operators, and what is done for every request. All other routes are in
+`server.web_routes`. The runtime must be open before; see `server.lifespan`."""
 
+import asyncio
+import gc
 import re
 import time
+from collections.abc import Sequence
 from itertools import chain
 
 from starlette.applications import Starlette
@@ -10,26 +13,18 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, Send
 
-from config.errors import FlorilegiumError, NotFound, Unavailable
+from auth.oauth import clients
+from config.errors import FlorilegiumError, Unavailable
 from config.logging import RequestFields, begin_request, current_request_id, log_request
 from config.settings import Settings
 from config.tracing import NO_SPAN, Span, is_tracing, span
-from server.compat.tldw.endpoints import tldw_routes
-from server.console.language import use_preferences
-from server.console.routes import console_routes, library_page_routes
 from server.error_responses import json_error
-from server.http_services import build_http_services
 from server.metrics import Metrics
-from server.oauth.code_request import PublicEndpoint, PublicPaths
-from server.oauth.endpoints import oauth_routes
 from server.protocol.messages import log_failure
-from server.registry_entry import ICON_PATH
 from server.rest.errors import MethodNotAllowed
-from server.rest.handler import html_error
-from server.rest.routes import rest_routes
 from server.runtime import Runtime
 from server.service_endpoints import ServiceEndpoints
 from server.transports.client_connections import connection_of
@@ -45,41 +40,28 @@ _EXPOSED_HEADERS = (
     *("Mcp-Session-Id", "WWW-Authenticate", "X-Request-Id", "Retry-After"),
     *("ETag", "X-Conversation-Id", "X-Has-More", "Link"),
 )
+_PUBLIC_PATHS = frozenset(
+    (clients.DEVICE_AUTHORIZATION_PATH, clients.REGISTRATION_PATH, clients.REVOCATION_PATH, clients.TOKEN_PATH)
+)
+_PUBLIC_PREFIXES = (clients.METADATA_PATH, "/.well-known/oauth-protected-resource", "/v0.1/servers")
 
 
 def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
     service, websocket = ServiceEndpoints(runtime, metrics), WebSocketTransport(runtime)
-    services = build_http_services(runtime, metrics)
-    resource_metadata = PublicEndpoint("GET", service.resource_metadata)
+    # APIs of other distributions are loaded at start-up, so that the log then says which of them failed.
+    added = list(chain.from_iterable(load_points(COMPATIBILITY, lambda make_routes: list(make_routes(runtime)))))
+    web = WebRoutes(runtime, metrics, service, added)
     routes = [
         WebSocketRoute("/mcp/ws", websocket),
         WebSocketRoute("/mcp/{profile}/ws", websocket),
         Route(TICKET_PATH, service.ticket, methods=["POST"]),
-        Route("/.well-known/oauth-protected-resource", resource_metadata),
-        Route("/.well-known/oauth-protected-resource/mcp", resource_metadata),
-        # RFC 9728 section 3.1: a client of `/mcp/research` looks for the metadata below that path.
-        Route("/.well-known/oauth-protected-resource/mcp/sse", resource_metadata),
-        Route("/.well-known/oauth-protected-resource/mcp/{profile}", resource_metadata),
-        Route("/.well-known/oauth-protected-resource/mcp/{profile}/sse", resource_metadata),
-        Route("/v0.1/servers", PublicEndpoint("GET", service.registry_list)),
-        # A name has a slash, which clients encode.
-        Route("/v0.1/servers/{name:path}/versions", PublicEndpoint("GET", service.registry_server)),
-        Route("/v0.1/servers/{name:path}/versions/{version}", PublicEndpoint("GET", service.registry_server)),
-        Route(ICON_PATH, PublicEndpoint("GET", service.icon)),
         Route("/healthz", service.healthz),
         Route("/readyz", service.readyz),
         Route("/metrics", service.metrics),
-        *tldw_routes(runtime, metrics),
-        *oauth_routes(runtime, services),
-        *console_routes(runtime, services),
-        *library_page_routes(runtime, services),
-        *rest_routes(runtime, services),
-        # APIs of other distributions. A path that is above comes first.
-        *chain.from_iterable(load_points(COMPATIBILITY, lambda make_routes: list(make_routes(runtime)))),
     ]
     metrics.watch(runtime)
-    errors = ErrorHandlers(runtime.settings)
-    starlette = Starlette(routes=routes, exception_handlers=errors.by_type())
+    starlette = Starlette(routes=routes, exception_handlers=ErrorHandlers(runtime.settings, web).by_type())
+    starlette.router.default = web
     app: ASGIApp = McpRouter(HttpTransport(runtime, metrics), SseTransport(runtime), starlette)
     if runtime.settings.allowed_origins:
         # Allows browser clients of these origins. Credentials are sent in the Authorization header, not in cookies.
@@ -93,6 +75,45 @@ def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
         )
         app = PublicPaths(app, with_cors)
     return RequestLogMiddleware(app, metrics, runtime.settings.log_requests)
+
+
+class WebRoutes:
+    """The routes of `server.web_routes`: REST, pages, sign-in and the APIs of other systems.
+
+    They are loaded by the first request for one of them. Many servers only ever get MCP calls, for which their modules
+    would take 7 MB. Importing them takes half a second, in a thread, because other calls are served meanwhile.
+    """
+
+    def __init__(
+        self, runtime: Runtime, metrics: Metrics, service: ServiceEndpoints, added: Sequence[BaseRoute]
+    ) -> None:
+        self._runtime = runtime
+        self._metrics = metrics
+        self._service = service
+        self._added = added
+        self._router: Router | None = None
+        self._loading = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._router is None:
+            async with self._loading:
+                if self._router is None:
+                    self._router = await asyncio.to_thread(self._load)
+        await self._router(scope, receive, send)
+
+    def _load(self) -> Router:
+        from server.web_routes import web_routes  # noqa: PLC0415 - see above
+
+        router = Router(web_routes(self._runtime, self._metrics, self._service, self._added))
+        # As `server.serving` does with what exists at the start.
+        gc.freeze()
+        return router
+
+    def unknown_path(self, request: Request) -> Response:
+        """Also for any path with a line break, which no route matches. The routes are loaded when none of them does."""
+        from server.web_routes import unknown_path  # noqa: PLC0415 - see above
+
+        return unknown_path(self._runtime.settings, request)
 
 
 _VALID_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
@@ -192,8 +213,9 @@ def _start_span(scope: Scope, path: str, fields: RequestFields) -> Span:
 class ErrorHandlers:
     """Starlette's exception handlers, for errors that no route has handled."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, web: WebRoutes) -> None:
         self._settings = settings
+        self._web = web
 
     def by_type(self) -> dict[int | type[Exception], ExceptionHandler]:
         return {
@@ -211,18 +233,26 @@ class ErrorHandlers:
         return json_error(self._settings, FlorilegiumError(f"internal error (request {current_request_id()})"))
 
     async def unknown_path(self, request: Request, error: Exception) -> Response:
-        """Also handles any path with a line break, which no route matches."""
-        missing = NotFound("path", request.scope["path"][:200])
-        # Browsers ask for HTML. Programs get JSON.
-        if request.method == "GET" and "text/html" in request.headers.get("accept", ""):
-            use_preferences(request.scope)
-            return html_error(self._settings, missing)
-        return json_error(self._settings, missing)
+        return self._web.unknown_path(request)
 
     async def method_not_allowed(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         allowed = sorted((error.headers or {}).get("Allow", "GET").split(", "))
         return json_error(self._settings, MethodNotAllowed(request.method, allowed))
+
+
+class PublicPaths:
+    """Sends requests for public endpoints to `public`, and all others to `other`, which has its own rules for CORS."""
+
+    def __init__(self, public: ASGIApp, other: ASGIApp) -> None:
+        self._public = public
+        self._other = other
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_public = scope["type"] == "http" and (
+            scope["path"] in _PUBLIC_PATHS or scope["path"].startswith(_PUBLIC_PREFIXES)
+        )
+        await (self._public if is_public else self._other)(scope, receive, send)
 
 
 class McpRouter:

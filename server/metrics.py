@@ -132,15 +132,16 @@ class Metrics:
         self.hours[-1] = totals.plus(self._hour_start, -1)
         self._last_totals = totals
 
-    async def _update_regularly(self) -> None:
-        while True:
-            self.update_hours(time.time())
-            await asyncio.sleep(_SAMPLE_INTERVAL_S)
-
     @asynccontextmanager
     async def shared(self, place: WorkerPlace | None) -> AsyncIterator[None]:
         """Updates the figures of hours, and includes all workers, if this process is one of several."""
-        task = asyncio.create_task(self._update_regularly())
+
+        async def update_hours() -> None:
+            while True:
+                self.update_hours(time.time())
+                await asyncio.sleep(_SAMPLE_INTERVAL_S)
+
+        task = asyncio.create_task(update_hours())
         try:
             if place is None:
                 yield

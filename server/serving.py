@@ -75,6 +75,7 @@ class Server(uvicorn.Server):
         self._local_socket = local_socket
         grace_s = settings.shutdown_grace_s
         self._open_streams = open_streams
+        open_streams.on_stop = self.exit_soon
         self._protocol = protocol
         self._announce = announce
         self._on_stop = on_stop
@@ -89,35 +90,29 @@ class Server(uvicorn.Server):
         self._is_replaced = sig == signal.SIGTERM
         super().handle_exit(sig, frame)
 
+    def exit_soon(self) -> None:
+        self.should_exit = True
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets if self._share is None else [])
+        loop = asyncio.get_running_loop()
+
+        def make_protocol() -> asyncio.Protocol:
+            # As uvicorn does it for TCP.
+            return self._protocol(
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
+            )
+
         if self._share is not None:
-            loop = asyncio.get_running_loop()
-
-            def make_protocol() -> asyncio.Protocol:
-                return self._protocol(
-                    config=self.config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
-                )
-
             self._share.set_open(0)
             self.servers = [BalancedListener(listener, self._share, make_protocol) for listener in sockets or ()]  # type: ignore[misc]  # uvicorn only closes them
         if self.started:
             if self._local_socket is not None:
-                loop = asyncio.get_running_loop()
                 # By default, Python 3.13 removes the file when a server closes. It belongs to all workers.
                 options: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-                self.servers.append(
-                    await loop.create_unix_server(self._create_protocol, sock=self._local_socket, **options)
-                )
+                self.servers.append(await loop.create_unix_server(make_protocol, sock=self._local_socket, **options))
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             self._announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-
-    def _create_protocol(self) -> asyncio.Protocol:
-        """As uvicorn does it for TCP."""
-        return self._protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
-
-    async def on_tick(self, counter: int) -> bool:
-        return await super().on_tick(counter) or self._open_streams.is_stopping
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Lets WebSockets finish their running calls before uvicorn, which would close them at once, shuts down.

@@ -9,13 +9,13 @@ import base64
 import hashlib
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, NewType, Protocol
 
-from cachetools import LRUCache, TTLCache
-from msgspec import Struct
+from msgspec import Struct, field
 
 from auth.context import Owner, SessionId
 from config.errors import SessionNotFound
@@ -54,17 +54,16 @@ class SeenItems(Protocol):
         ...
 
 
-class SeenVersions:
+class SeenVersions(Struct, frozen=True):
     """The last version delivered of each URI."""
 
-    def __init__(self, versions: Mapping[str, int]) -> None:
-        self._versions = versions
+    versions: Mapping[str, int]
 
     def __len__(self) -> int:
-        return len(self._versions)
+        return len(self.versions)
 
     def has(self, uri: str, version: int) -> bool:
-        return self._versions.get(uri) == version
+        return self.versions.get(uri) == version
 
 
 NOTHING_SEEN = SeenVersions({})
@@ -130,51 +129,42 @@ class SessionStates(Protocol):
         ...
 
 
-class _StateEntry:
-    """The mutable state of one session."""
+class _StateEntry(Struct):
+    """The mutable state of one session, with its size and end of life as of the last call."""
 
-    def __init__(self, owner: Owner) -> None:
-        self.owner = owner
-        # Oldest delivery first. A plain dict: with ten items, a cache object would take a kilobyte more.
-        self.seen: dict[str, int] = {}
-        self.queries: tuple[str, ...] = ()
-        self.defaults: dict[str, Any] = {}
-
-    def add_seen(self, delivered: Mapping[str, int], seen_max: int) -> None:
-        for uri, version in delivered.items():
-            self.seen.pop(uri, None)
-            self.seen[uri] = version
-        for uri in [*islice(self.seen, max(0, len(self.seen) - seen_max))]:
-            del self.seen[uri]
-
-    def view(self, handle: SessionHandle) -> SessionState:
-        # Not a copy: a search looks up about twenty URIs, and copying thousands would cost more than the search.
-        return SessionState(handle, SeenVersions(self.seen), self.queries, MappingProxyType(self.defaults))
+    owner: Owner
+    # Oldest delivery first.
+    seen: dict[str, int] = {}
+    queries: tuple[str, ...] = ()
+    defaults: dict[str, Any] = {}
+    size: int = 0
+    expires_at: float = 0.0
 
 
-def _size_of(entry: _StateEntry) -> int:
-    return _BASE_SIZE + len(entry.seen) + len(entry.queries) + len(entry.defaults)
+class _UserStates(Struct):
+    """The sessions of one user, the least recently used first. All live equally long, so that it also expires first."""
 
-
-_UserCache = TTLCache[SessionHandle, _StateEntry]
+    entries: OrderedDict[SessionHandle, _StateEntry] = field(default_factory=OrderedDict)
+    size: int = 0
 
 
 class InProcessSessionStates:
-    """Keeps session states in this process, in one cache per user, so that a user's own sessions are evicted first."""
+    """Keeps session states in this process, by user, so that a user's own sessions are evicted first.
+
+    Ordered dicts instead of a `TTLCache` for each user in an `LRUCache`, which measured each state twice in every search
+    and kept evicted ones until the next garbage collection: 28 % more memory after 250,000 sessions."""
 
     def __init__(self, limits: SessionStateLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._clock = clock
         self._user_max = min(limits.user_max, limits.total_max)
-        # One full state must always fit, because a cache rejects an entry larger than itself.
+        # One full state must always fit.
         self._seen_max = clamp(limits.seen_max, 1, self._user_max // 2)
         self._queries_max = clamp(limits.queries_max, 1, self._user_max // 4)
-        self._users: LRUCache[UserId, _UserCache] = LRUCache(limits.total_max, getsizeof=lambda cache: cache.currsize)
-
-    @property
-    def size(self) -> int:
-        """The size of all states together, in items; never above `total_max`."""
-        return int(self._users.currsize)
+        # The least recently active user first.
+        self._users: OrderedDict[UserId, _UserStates] = OrderedDict()
+        # The size of all states together, in items; never above `total_max`.
+        self.size = 0
 
     async def create(self, owner: Owner) -> SessionState:
         return self._store(new_handle(), _StateEntry(owner))
@@ -192,10 +182,18 @@ class InProcessSessionStates:
         entry = self._find(handle, owner)
         if entry is None:
             return
-        entry.add_seen(delivered, self._seen_max if seen_max is None else clamp(seen_max, 1, self._seen_max))
+        for uri in entry.seen.keys() & delivered.keys():
+            del entry.seen[uri]
+        entry.seen.update(delivered)
+        seen_max = self._seen_max if seen_max is None else clamp(seen_max, 1, self._seen_max)
+        if len(entry.seen) > seen_max:
+            for uri in [*islice(entry.seen, len(entry.seen) - seen_max)]:
+                del entry.seen[uri]
         if query:
-            others = tuple(other for other in entry.queries if other != query)
-            entry.queries = (*others, query)[-self._queries_max :]
+            queries = entry.queries
+            if query in queries:
+                queries = tuple([other for other in queries if other != query])
+            entry.queries = (*queries, query)[-self._queries_max :]
         self._store(handle, entry)
 
     async def set_defaults(self, handle: SessionHandle, owner: Owner, defaults: Mapping[str, Any]) -> SessionState:
@@ -204,18 +202,19 @@ class InProcessSessionStates:
         return self._store(handle, entry)
 
     async def reset(self, handle: SessionHandle, owner: Owner) -> SessionState:
-        before = self._require(handle, owner).view(handle)
+        before = self._store(handle, self._require(handle, owner))
         self._store(handle, _StateEntry(owner))
         return before
 
     async def delete(self, handle: SessionHandle, owner: Owner) -> None:
         if self._find(handle, owner) is None:
             return
-        # Taken out and put back, because a cache measures what it contains only then.
-        cache = self._users.pop(owner.user_id)
-        del cache[handle]
-        if cache:
-            self._users[owner.user_id] = cache
+        user = self._users[owner.user_id]
+        size = user.entries.pop(handle).size
+        user.size -= size
+        self.size -= size
+        if not user.entries:
+            del self._users[owner.user_id]
 
     def _require(self, handle: SessionHandle, owner: Owner) -> _StateEntry:
         entry = self._find(handle, owner)
@@ -224,16 +223,32 @@ class InProcessSessionStates:
         return entry
 
     def _find(self, handle: SessionHandle, owner: Owner) -> _StateEntry | None:
-        cache = self._users.get(owner.user_id)
-        entry = cache.get(handle) if cache is not None else None
-        return entry if entry is not None and entry.owner == owner else None
+        user = self._users.get(owner.user_id)
+        entry = user.entries.get(handle) if user is not None else None
+        if entry is None or entry.owner != owner or entry.expires_at <= self._clock():
+            return None
+        return entry
 
     def _store(self, handle: SessionHandle, entry: _StateEntry) -> SessionState:
         """Puts an entry back: measures it again, restarts its idle timer and evicts others if it grew."""
-        user_id = entry.owner.user_id
-        cache = self._users.pop(user_id, None)
-        if cache is None:
-            cache = TTLCache(self._user_max, self._limits.ttl_s, self._clock, getsizeof=_size_of)
-        cache[handle] = entry
-        self._users[user_id] = cache
-        return entry.view(handle)
+        now, user_id = self._clock(), entry.owner.user_id
+        user = self._users.get(user_id)
+        if user is None:
+            user = self._users[user_id] = _UserStates()
+        size_before = user.size
+        if (old := user.entries.pop(handle, None)) is not None:
+            user.size -= old.size
+        entry.size = _BASE_SIZE + len(entry.seen) + len(entry.queries) + len(entry.defaults)
+        entry.expires_at = now + self._limits.ttl_s
+        user.entries[handle] = entry
+        user.size += entry.size
+        self._users.move_to_end(user_id)
+        while len(user.entries) > 1:
+            if user.size <= self._user_max and next(iter(user.entries.values())).expires_at > now:
+                break
+            user.size -= user.entries.popitem(last=False)[1].size
+        self.size += user.size - size_before
+        while self.size > self._limits.total_max:
+            self.size -= self._users.popitem(last=False)[1].size
+        # Not a copy: a search looks up about twenty URIs, and copying thousands would cost more than the search.
+        return SessionState(handle, SeenVersions(entry.seen), entry.queries, MappingProxyType(entry.defaults))

@@ -6,10 +6,8 @@ of the same hit says.
 """
 
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, tzinfo
-from itertools import chain
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -31,7 +29,6 @@ TAGS_MAX = 32
 SNIPPET_MAX_CHARS = 1000
 CHARS_PER_TOKEN_MIN = 1.0
 CHARS_PER_TOKEN_MAX = 8.0
-_is_safe = re.compile("[0-9A-Za-z-]*").fullmatch
 
 
 class Loc(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -127,17 +124,26 @@ class RetrievalOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     loc: Annotated[dict[str, Any] | None, Meta(description="Alias of the argument loc.")] = None
 
 
+def semantic_note(semantic: SemanticStatus) -> str | None:
+    """What was not compared by meaning, and why, in a sentence for people and models."""
+    match semantic.status:
+        case "on":
+            return None
+        case "partial":
+            percent = int((semantic.coverage or 0) * 100)
+            reason = semantic.reason or "the others have no embeddings yet"
+            return f"Only {percent}% of the texts were compared by meaning: {reason}."
+        case "off":
+            return "Searched by text: no embedding model is configured."
+        case "unavailable":
+            return f"Searched by text: {semantic.reason}."
+        case "not_applicable":
+            return "Searched by text: the query requires its words."
+
+
 def uri_of(source: str, *segments: str | int) -> str:
     """The URI of an item, `notes://{id}`, or of a part of it, `chats://{id}/{message}`."""
     return f"{source}://{'/'.join([quote(str(segment), safe='') for segment in segments])}"
-
-
-def uris_of(source: str, ids: Sequence[tuple[str | int, str | None]]) -> list[str]:
-    """The URIs of several items, or of the parts of them that have an id."""
-    # Ids of our own contain only characters that are safe in a URI, and one look at all of them is enough to see that.
-    if _is_safe("".join(map(str, chain.from_iterable(ids)))):
-        return [f"{source}://{item}" if part is None else f"{source}://{item}/{part}" for item, part in ids]
-    return [uri_of(source, item) if part is None else uri_of(source, item, part) for item, part in ids]
 
 
 def short_time(timestamp: str) -> str:

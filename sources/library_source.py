@@ -1,8 +1,10 @@
 """Base class of the sources whose items are stored in the caller's library."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import chain
 from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Protocol
 
@@ -30,6 +32,7 @@ TITLE_MARK = ": "
 # Its text, and the place in the item that it comes from.
 LongerSnippet = tuple[str | None, items.Loc | None]
 _ids_of = attrgetter("id", "part_id")
+_is_safe = re.compile("[0-9A-Za-z._-]*").fullmatch
 
 
 class ToolText(Struct, frozen=True):
@@ -135,26 +138,33 @@ class LibrarySource(ABC):
         if page.query is not None:
             # The query was corrected or relaxed: snippets highlight the words that were found, not those typed.
             query = structs.replace(query, terms=page.query.terms, read_as=page.query.read_as)
-        name, matches = self.name, page.matches
-        uris = items.uris_of(name, [*map(_ids_of, matches)])
-        hits = [
-            source.RankedHit(
-                source=name,
-                uri=uri,
-                id=match.id,
-                rank=rank,
-                score=match.score,
-                last_modified=match.last_modified,
-                version=match.version,
-                content_key=_ContentKey(match),
-                bm25=match.bm25,
-                lexical=match.lexical,
-                cosine=match.cosine,
-                boosts=match.boosts,
-                payload=match,
+        name, matches, prefix = self.name, page.matches, f"{self.name}://"
+        # Most ids need no escaping in a URI, and one look at those of a page is enough to know.
+        is_safe = _is_safe("".join(map(str, chain.from_iterable(map(_ids_of, matches)))))
+        hits: list[source.RankedHit] = []
+        for rank, match in enumerate(matches, query.offset):
+            item_id, part_id = match.id, match.part_id
+            if is_safe:
+                uri = f"{prefix}{item_id}" if part_id is None else f"{prefix}{item_id}/{part_id}"
+            else:
+                uri = items.uri_of(name, item_id) if part_id is None else items.uri_of(name, item_id, part_id)
+            hits.append(
+                source.RankedHit(
+                    source=name,
+                    uri=uri,
+                    id=item_id,
+                    rank=rank,
+                    score=match.score,
+                    last_modified=match.last_modified,
+                    version=match.version,
+                    content_key=_ContentKey(match),
+                    bm25=match.bm25,
+                    lexical=match.lexical,
+                    cosine=match.cosine,
+                    boosts=match.boosts,
+                    payload=match,
+                )
             )
-            for rank, (match, uri) in enumerate(zip(matches, uris, strict=True), query.offset)
-        ]
         return source.SourceHits(
             hits=tuple(hits),
             has_more=page.has_more,
@@ -182,6 +192,9 @@ class LibrarySource(ABC):
     def render_hit(self, hit: source.RankedHit, query: SourceQuery, topic: Sequence[Term]) -> items.ResultItem:
         stored: Hit = hit.payload.hit()
         snippet, loc = self.snippet_and_loc(stored, query, _highlighter(query.terms, tuple(topic)))
+        created_at = last_modified = items.short_time(stored.created_at)
+        if stored.last_modified != stored.created_at:
+            last_modified = items.short_time(stored.last_modified)
         return items.ResultItem(
             id=stored.id,
             source=self.name,
@@ -190,8 +203,8 @@ class LibrarySource(ABC):
             uri=hit.uri,
             score=hit.score,
             score_type=query.score_type,
-            created_at=items.short_time(stored.created_at),
-            last_modified=items.short_time(stored.last_modified),
+            created_at=created_at,
+            last_modified=last_modified,
             version=stored.version,
             tags=stored.tags[: items.TAGS_MAX],
             media_type=stored.media_type,
@@ -254,11 +267,12 @@ class KindSource(LibrarySource):
         room = query.snippet_chars - len(snippet.text) - len(_FIELD_MARK)
         if room <= len(snippet.text) or not hit.fields:
             return snippet, loc
-        if longer := next((text for text in hit.fields.values() if len(text) > len(hit.text)), ""):
-            beginning = Highlighter(()).snippet(longer, room).text
-            snippet = structs.replace(
-                snippet, text=f"{snippet.text}{_FIELD_MARK}{beginning}" if beginning else snippet.text
-            )
+        for text in hit.fields.values():
+            if len(text) > len(hit.text):
+                beginning = Highlighter(()).snippet(text, room).text
+                if beginning:
+                    snippet = structs.replace(snippet, text=f"{snippet.text}{_FIELD_MARK}{beginning}")
+                break
         return snippet, loc
 
     def cost_tokens(self, hit: Hit, scale: TokenScale) -> int:

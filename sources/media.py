@@ -159,7 +159,7 @@ class MediaSource(LibrarySource):
         return snippet, _loc(int(hit.id), hit.chunk_index, hit.chunk_uuid, hit.start_ms)
 
     def cost_tokens(self, hit: Hit, scale: TokenScale) -> int | UnsetType:
-        return _cost_tokens(scale, hit.text_weight, hit.item_chars)
+        return UNSET if hit.text_weight is None else scale.tokens_of(hit.text_weight, hit.item_chars)
 
     async def get(
         self, context: RequestContext, library: Library, item_id: str | int, args: source.GetArguments
@@ -167,7 +167,8 @@ class MediaSource(LibrarySource):
         item = await find_media(library, item_id)
         loc = args.parsed_loc
         plan = plan_retrieval(args.retrieval, request_defaults(context.config), self._settings)
-        cost_tokens = _cost_tokens(plan.scale, item.text_weight, item.length_chars)
+        weight = item.text_weight
+        cost_tokens = UNSET if weight is None else plan.scale.tokens_of(weight, item.length_chars)
         fields = {"media_type": item.media_type, "url": item.url or None}
         meta = item_meta(self.name, item, item.id, item.title, cost_tokens, **fields)
         if args.cursor is not None:
@@ -328,10 +329,6 @@ def _passage(chunk: MediaChunk, *, has_attachment: bool) -> ItemPassage:
         attachment["speaker"] = chunk.speaker
     start = chunk.start if is_part else None
     return ItemPassage(chunk.index, chunk.text, start, attachment if has_attachment else None)
-
-
-def _cost_tokens(scale: TokenScale, text_weight: int | None, chars: int) -> int | UnsetType:
-    return UNSET if text_weight is None else scale.tokens_of(text_weight, chars)
 
 
 def _loc(media_id: int, index: int | None, uuid: str | None, start_ms: int | None) -> Loc:

@@ -327,23 +327,6 @@ class SemanticStatus(Struct, frozen=True, omit_defaults=True):
     coverage: float | None = None
     reason: str | None = None
 
-    @property
-    def note(self) -> str | None:
-        """What was not compared by meaning, and why, in a sentence for people and models."""
-        match self.status:
-            case "on":
-                return None
-            case "partial":
-                percent = int((self.coverage or 0) * 100)
-                reason = self.reason or "the others have no embeddings yet"
-                return f"Only {percent}% of the texts were compared by meaning: {reason}."
-            case "off":
-                return "Searched by text: no embedding model is configured."
-            case "unavailable":
-                return f"Searched by text: {self.reason}."
-            case "not_applicable":
-                return "Searched by text: the query requires its words."
-
 
 SEMANTIC_OFF = SemanticStatus("off")
 

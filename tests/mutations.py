@@ -86,8 +86,8 @@ DEFECTS = (
     ),
     Defect("config/public_http.py", 'or "@" in parts.netloc', "", "tests/config/test_public_http.py"),
     # sessions
-    Defect("sessions/state.py", "self._versions.get(uri) == version", "uri in self._versions", "tests/sessions"),
-    Defect("sessions/state.py", "len(self.seen) - seen_max)", "len(self.seen) - seen_max - 1)", "tests/sessions"),
+    Defect("sessions/state.py", "self.versions.get(uri) == version", "uri in self.versions", "tests/sessions"),
+    Defect("sessions/state.py", "len(entry.seen) - seen_max)", "len(entry.seen) - seen_max - 1)", "tests/sessions"),
     # aggregator
     Defect(
         "aggregator/ranking.py",
@@ -97,8 +97,8 @@ DEFECTS = (
     ),
     Defect(
         "aggregator/ranking.py",
-        "if positions and size > room_bytes:",
-        "if size > room_bytes:",
+        "if shown and result.size > room_bytes:",
+        "if result.size > room_bytes:",
         "tests/aggregator/test_paging.py",
     ),
     Defect(
@@ -148,8 +148,8 @@ DEFECTS = (
     # server
     Defect(
         "server/protocol/messages.py",
-        "if (isinstance(request_id, str | int) and not isinstance(request_id, bool)) else",
-        "if isinstance(request_id, str | int) else",
+        "if (isinstance(request_id, (str, int)) and not isinstance(request_id, bool)) else",
+        "if isinstance(request_id, (str, int)) else",
         "tests/server/protocol/test_messages.py",
     ),
     Defect(

@@ -78,26 +78,20 @@ class StatementInterrupted(Exception):
 class Rows:
     """The rows of a statement, with the methods of a cursor of SQLite. `rowcount` counts changed rows, too."""
 
-    __slots__ = ("_next", "_rows", "rowcount")
+    __slots__ = ("_rows", "rowcount")
 
     def __init__(self, rows: Sequence[Row], rowcount: int) -> None:
-        self._rows = rows
-        self._next = 0
+        self._rows = iter(rows)
         self.rowcount = rowcount
 
     def fetchone(self) -> Row | None:
-        if self._next >= len(self._rows):
-            return None
-        self._next += 1
-        return self._rows[self._next - 1]
+        return next(self._rows, None)
 
     def fetchall(self) -> list[Row]:
-        rows, self._next = list(self._rows[self._next :]), len(self._rows)
-        return rows
+        return list(self._rows)
 
     def __iter__(self) -> Iterator[Row]:
-        while (row := self.fetchone()) is not None:
-            yield row
+        return self._rows
 
     def close(self) -> None:
         """For callers that close the cursors of SQLite. All rows have been read already."""
@@ -164,6 +158,10 @@ class PostgresConnection:
     def run(self, transaction: Transaction, work: Callable[[Self], T]) -> T:
         """Runs the work in a transaction, which is committed unless the work raises."""
         self.begin(transaction)
+        return self.run_and_commit(work)
+
+    def run_and_commit(self, work: Callable[[Self], T]) -> T:
+        """Runs the work in the transaction that was begun."""
         try:
             result = work(self)
         except BaseException:
@@ -172,10 +170,7 @@ class PostgresConnection:
         self.commit()
         return result
 
-    def begin(self, transaction: Transaction) -> None:
-        self._begin(transaction)
-
-    def _begin(self, transaction: Transaction) -> str:
+    def begin(self, transaction: Transaction) -> str:
         """Returns the status of the last statement of the message that begins the transaction."""
         with self._guard:
             self._is_interrupted = False
@@ -365,13 +360,7 @@ class ConnectionThreads:
             # The server may have been restarted since the last transaction. Nothing was done in this one yet.
             connection = self._connection()
             connection.begin(transaction)
-        try:
-            result = work(connection)
-        except BaseException:
-            connection.rollback()
-            raise
-        connection.commit()
-        return result
+        return connection.run_and_commit(work)
 
     def _connection(self) -> PostgresConnection:
         """Returns the connection of this thread."""

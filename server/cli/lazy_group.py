@@ -117,6 +117,11 @@ class LazyGroup(click.Group):
             raise click.BadParameter(message, error.ctx, error.param, error.param_hint) from None
         except (ConfigurationError, InvalidParams) as error:
             raise CommandUsageError(error.message) from error
+        except UnicodeEncodeError as error:
+            # Python reads bytes of an argument that are not UTF-8 as surrogates. In names of files they are allowed.
+            if error.reason != "surrogates not allowed":
+                raise
+            raise CommandUsageError(f"expected arguments in UTF-8, got {error.object[:40]!r}") from error
         # Operators may see which PostgreSQL server was not reached, and why. Callers of a server may not.
         except DatabaseUnavailable as error:
             settings: Settings | None = ctx.meta.get(_SETTINGS)

@@ -45,13 +45,12 @@ class RemoteApi:
     is_local = False
 
     def __init__(self, url: str, token: str) -> None:
+        url = require_url("--server", url)
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidParams(f"--server: expected a URL such as https://kb.example.com, got {url[:80]!r}")
-        if parts.scheme == "http" and not is_loopback(parts.hostname):
+        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             raise InvalidParams("--server: expected https, because the token would be sent unencrypted")
         # The address that people have given to their clients ends with /mcp.
-        self._base_url = url.rstrip("/").removesuffix("/mcp")
+        self._base_url = url.removesuffix("/mcp")
         self._token = token
 
     def upload(self, path: str, file: Path, **query: Any) -> Any:
@@ -213,10 +212,18 @@ def connect_to_server(url: str, token_file: Path | None) -> None:
     """Makes the commands of this process use a server."""
     context = click.get_current_context()
     try:
-        token = token_file.read_text().strip() if token_file is not None else os.environ.get(CLIENT_TOKEN_VARIABLE, "")
+        token = (
+            token_file.read_text(errors="replace")
+            if token_file is not None
+            else os.environ.get(CLIENT_TOKEN_VARIABLE, "")
+        ).strip()
     except OSError as error:
         raise InvalidParams(f"--token-file: {token_file} cannot be read: {(error.strerror or '').lower()}") from error
-    context.meta[_META_KEY] = RemoteApi(url, token.strip())
+    # It is the value of a header. Someone may have named a file with more than a token.
+    if not (token.isascii() and token.isprintable()):
+        name = "--token-file" if token_file is not None else CLIENT_TOKEN_VARIABLE
+        raise InvalidParams(f"{name}: expected an API key or token in one line")
+    context.meta[_META_KEY] = RemoteApi(url, token)
 
 
 def remote_server() -> RemoteApi | None:

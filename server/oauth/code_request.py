@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, urlencode
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from auth.audit import Audit
 from auth.oauth import clients, grants
@@ -168,11 +168,6 @@ NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 _CORS = {"Access-Control-Allow-Origin": "*", "Access-Control-Expose-Headers": "WWW-Authenticate, Retry-After"}
 # The wildcard does not cover Authorization, which has to be named (Fetch standard, CORS protocol).
 _PREFLIGHT = {"Access-Control-Allow-Headers": "*, Authorization", "Access-Control-Max-Age": "600"}
-_PATHS = frozenset(
-    (clients.DEVICE_AUTHORIZATION_PATH, clients.REGISTRATION_PATH, clients.REVOCATION_PATH, clients.TOKEN_PATH)
-)
-_PREFIXES = (clients.METADATA_PATH, "/.well-known/oauth-protected-resource", "/v0.1/servers")
-
 EndpointFunction = Callable[[Request], Awaitable[Response]]
 
 
@@ -195,18 +190,6 @@ class PublicEndpoint:
                 response = oauth_error(error)
         response.headers.update(_CORS)
         await response(scope, receive, send)
-
-
-class PublicPaths:
-    """Sends requests for public endpoints to `public`, and all others to `other`, which has its own rules for CORS."""
-
-    def __init__(self, public: ASGIApp, other: ASGIApp) -> None:
-        self._public = public
-        self._other = other
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_public = scope["type"] == "http" and (scope["path"] in _PATHS or scope["path"].startswith(_PREFIXES))
-        await (self._public if is_public else self._other)(scope, receive, send)
 
 
 def oauth_error(error: FlorilegiumError) -> Response:

@@ -33,6 +33,8 @@ SUBJECTS = [
     "users",
     "sharing",
 ]
+# None of their operations is an MCP tool, so a server that only gets MCP calls does not load them.
+WITHOUT_TOOLS = frozenset(SUBJECTS) - {"knowledge", "items", "source_items", "sharing"}
 
 
 def operations_of(*subjects: str) -> "list[Operation]":

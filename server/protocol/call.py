@@ -381,11 +381,12 @@ LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 
 
 class RequestMeta(Struct, frozen=True):
-    """The `_meta` of a modern request. Whether `version` is supported has not been checked yet."""
+    """The `_meta` of a modern request. `version` and `progress_token` have not been checked yet."""
 
     version: Any
     client: ClientInfo
     log_level: str | None
+    progress_token: Any
 
 
 def has_modern_meta(params: Mapping[str, Any]) -> bool:
@@ -408,7 +409,8 @@ def read_request_meta(params: Mapping[str, Any]) -> RequestMeta:
     if log_level is not None and log_level not in LOG_LEVELS:
         raise InvalidParams(f"{LOG_LEVEL_KEY}: expected one of {', '.join(LOG_LEVELS)}, got {log_level!r}")
     name, version = read_implementation(meta.get(CLIENT_KEY))
-    return RequestMeta(meta[VERSION_KEY], ClientInfo(name, version, capabilities), log_level)
+    client = ClientInfo(name, version, capabilities)
+    return RequestMeta(meta[VERSION_KEY], client, log_level, meta.get("progressToken"))
 
 
 def read_implementation(value: Any) -> tuple[str, str]:
@@ -437,11 +439,12 @@ def modern_call(
         request_id=request.id,
         profile=profile,
         log_level=meta.log_level,
-        progress_token=_progress_token(request.params),
+        progress_token=None if meta.progress_token is None else _check_progress_token(meta.progress_token),
     )
 
 
 def legacy_call(session: Session, request: Request, context: RequestContext, peer: Peer) -> Call:
+    meta = request.params.get("_meta")
     return Call(
         context=context,
         era=Era.LEGACY,
@@ -452,7 +455,7 @@ def legacy_call(session: Session, request: Request, context: RequestContext, pee
         session=session,
         profile=session.profile,
         log_level=session.log_level,
-        progress_token=_progress_token(request.params),
+        progress_token=_check_progress_token(meta.get("progressToken")) if isinstance(meta, dict) else None,
     )
 
 
@@ -482,9 +485,7 @@ def read_initialize_params(params: Mapping[str, Any]) -> InitializeParams:
     return InitializeParams(version, client, read_config({} if config is None else config))
 
 
-def _progress_token(params: Mapping[str, Any]) -> RequestId | None:
-    meta = params.get("_meta")
-    token = meta.get("progressToken") if isinstance(meta, dict) else None
+def _check_progress_token(token: Any) -> RequestId | None:
     if token is None or (isinstance(token, str | int) and not isinstance(token, bool)):
         return token
     raise InvalidRequest(f"progressToken: expected a string or an integer, got {json_type(token)}")

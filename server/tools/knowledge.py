@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from functools import cache
 from html import escape
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from aggregator import contract
-from aggregator.contract import Dedupe, KnowledgeSearch, ResultText, SearchDefaults, Shape, filter_names
+from aggregator.contract import Dedupe, KnowledgeSearch, SearchDefaults, Shape, filter_names
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import find_session_state
 from config.errors import InvalidParams
@@ -21,7 +22,7 @@ from server.protocol.catalog import Catalog, Hints, Resource, Tool, ToolResult
 from server.protocol.schema import input_schema
 from server.services import Knowledge
 from server.tools.research import CompactItem, Permalinks, ResearchTools, compact_item, compact_response
-from sources.items import GetResponse, read_time_zone
+from sources.items import GetResponse, read_time_zone, semantic_note
 from sources.reading.retrieval import applied_defaults
 
 # -- markdown ----------------------------------------------------------------------------------------------------------
@@ -32,33 +33,28 @@ from sources.reading.retrieval import applied_defaults
 
 # The first version with structured content.
 _STRUCTURED_SINCE = "2025-06-18"
+_via_of = attrgetter("via")
 _REASONS = {"context": "matches by the messages before it", "meaning": "similar in meaning"}
-
-
-def text_format(call: Call, defaults: SearchDefaults) -> ResultText:
-    if defaults.result_text is not None:
-        return defaults.result_text
-    return "markdown" if call.version >= _STRUCTURED_SINCE else "json"
 
 
 def search_text(response: contract.KnowledgeResponse) -> str:
     """`response` has all fields of its results, because the order of passages depends on their positions."""
-
-    def message_index(passage: contract.FurtherPassage) -> int:
-        return (passage.loc.message_index if passage.loc is not None else None) or 0
-
     results = []
     for number, item in enumerate(response.results, 1):
         # A title, what a model needs to read on, and the passages in the order of the item.
         lines = [f"{number}. **{item.title}**" if item.title else f"{number}.", " · ".join([item.uri, *_about(item)])]
         lead = contract.FurtherPassage(snippet=item.snippet or "", loc=item.loc, sender=item.sender)
-        for passage in sorted([lead, *item.passages], key=message_index) if item.passages else [lead]:
+        for passage in sorted([lead, *item.passages], key=_message_index) if item.passages else (lead,):
             text = f"{passage.sender}: {passage.snippet}" if passage.sender else passage.snippet
             # One line each, whatever a sender is called: another line could look like a result.
             lines.append(f"> {' '.join(text.split())}")
         results.append("\n".join(lines))
     notes = "\n".join(_notes(response))
     return "\n\n".join([*(results or ["No results."]), notes])
+
+
+def _message_index(passage: contract.FurtherPassage) -> int:
+    return (passage.loc.message_index if passage.loc is not None else None) or 0
 
 
 def _about(item: contract.KnowledgeItem) -> list[str]:
@@ -83,7 +79,7 @@ def _about(item: contract.KnowledgeItem) -> list[str]:
 
 def _notes(response: contract.KnowledgeResponse) -> Iterator[str]:
     """What is not as expected, and how to go on."""
-    if response.results and all(item.via == "meaning" for item in response.results):
+    if set(map(_via_of, response.results)) == {"meaning"}:
         yield "No result contains the words of the query. These are the nearest in meaning, and may be unrelated."
     if response.read_as:
         yield f"Query interpretation: {response.read_as}"
@@ -91,7 +87,7 @@ def _notes(response: contract.KnowledgeResponse) -> Iterator[str]:
         yield f"{name} was not searched: {report.error or report.status}"
     if response.semantic:
         if response.semantic.status in ("partial", "unavailable"):
-            yield response.semantic.note or ""
+            yield semantic_note(response.semantic) or ""
         elif response.semantic.reason:
             yield response.semantic.reason
     if response.not_reranked:
@@ -219,7 +215,8 @@ class KnowledgeTools:
             # tldw's clients expect a null where there is no next page.
             page = {"next_offset": response.next_offset, "total_estimated": response.total_estimated}
             shown = {**msgspec.to_builtins(response), **page}
-        if text_format(call, defaults) == "json":
+        has_structured_content = call.version >= _STRUCTURED_SINCE
+        if (defaults.result_text or ("markdown" if has_structured_content else "json")) == "json":
             return shown
         return ToolResult([{"type": "text", "text": search_text(response)}], shown)
 

@@ -11,7 +11,7 @@ from aggregator.libraries import LibraryName, enter, label, take_library, with_l
 from auth.context import READ, LibraryAccess
 from config.errors import NotFound
 from config.settings import Settings
-from server.operations import operations_of
+from server.operations import SUBJECTS, WITHOUT_TOOLS, operations_of
 from server.operations.operation import Operation, ToolBinding
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Resource, ResourceReader, ResourceTemplate, Tool
@@ -200,7 +200,7 @@ def _named_uri(source: Source, arguments: Any) -> str | None:
 
 def add_operations(catalog: Catalog, services: Services) -> None:
     """Registers the operations that are tools."""
-    for operation in operations_of():
+    for operation in operations_of(*(subject for subject in SUBJECTS if subject not in WITHOUT_TOOLS)):
         if operation.tool is not None:
             catalog.add_tool(_operation_tool(operation, operation.tool, services))
 

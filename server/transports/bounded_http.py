@@ -104,7 +104,9 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
-        self._unregister()
+        if self._client_connection is not None:
+            self._client_connection.close()
+            self._client_connection = None
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -124,13 +126,10 @@ class BoundedHttp(HttpToolsProtocol):
             return
         self._has_upgraded = True
         self._backlog.clear()
-        self._unregister()  # the WebSocket protocol registers it again
-        super().handle_websocket_upgrade()
-
-    def _unregister(self) -> None:
         if self._client_connection is not None:
-            self._client_connection.close()
+            self._client_connection.close()  # the WebSocket protocol registers it again
             self._client_connection = None
+        super().handle_websocket_upgrade()
 
     def data_received(self, data: bytes) -> None:
         """Parses a small read at once, and a large one in slices."""

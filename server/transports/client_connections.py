@@ -175,7 +175,8 @@ class ClientConnection:
         self._share = share
 
     def close(self) -> None:
-        self.end_unread()
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
         self._leave()
         self._connections.count(opened=-1, closing=-self._is_closing)
 
@@ -300,6 +301,8 @@ class OpenStreams:
         self._max_per_user = max_per_user
         self._recheck_s = recheck_s
         self._open: Counter[UserId] = Counter()
+        # Called by `stop`, for the server that accepts connections.
+        self.on_stop: Callable[[], None] | None = None
         self._is_draining = False
         self._stopping = asyncio.Event()
         # Set while no stream is open. A shutdown waits for it.
@@ -324,6 +327,8 @@ class OpenStreams:
     def stop(self) -> None:
         self._is_draining = True
         self._stopping.set()
+        if self.on_stop is not None:
+            self.on_stop()
 
     @contextmanager
     def enter(self, principal: Principal) -> Iterator[None]:

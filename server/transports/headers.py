@@ -180,8 +180,6 @@ def query_value(query: bytes, name: str) -> str | None:
 
 def request_config(headers: Headers, query: bytes, max_bytes: int) -> Mapping[str, Any]:
     """Returns the config from the header or the query string; empty if there is none."""
-    if not query and CONFIG not in headers.values:
-        return NO_CONFIG
     header, parameter = headers.get(CONFIG), query_value(query, "config")
     if header is not None and parameter is not None:
         raise InvalidRequest("config: expected it in the header Mcp-Config or in the query string, got both")

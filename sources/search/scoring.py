@@ -19,7 +19,7 @@ from config.times import format_time
 from sources.query import Term
 from sources.search.message_boost import QUESTION_MARKS, ROLES, MessageBoost
 from sources.search.term_matching import TermCounter, TermCounts
-from sources.text.folding import JOINED_TEXTS, fold, fold_joined
+from sources.text.folding import JoinedForms, fold, fold_joined
 from sources.text.segmentation import STOPWORDS, segment, stem
 from sources.times import RELATIVE_WORDS, TimeSpan, find_times, resolve
 
@@ -83,8 +83,6 @@ class Scorer:
         self._weights = tuple(weights)
         self._total = sum(weights) if total is None else total
         self._prominence = prominence.weight
-        # The sum of the weights of some terms, and the root of their share of the query, by the terms as bits.
-        self._matched: dict[int, tuple[float, float]] = {0: (0.0, 0.0)}
 
     def scores(
         self,
@@ -93,9 +91,9 @@ class Scorer:
         title_shares: Mapping[int, float],
         opening_shares: Mapping[int, float],
         plain: Collection[int] = (),
-    ) -> tuple[list[float], list[int], list[int]]:
-        """Returns the scores of several texts, and the terms in the prominent part of each and in all of it, as bits.
-        Most texts contain few terms of a query, so only those are visited.
+    ) -> tuple[list[float], list[float], list[int]]:
+        """Returns the score of each of several texts, the weight of the terms in its prominent part, and all of its
+        terms as bits. Most texts contain few terms of a query, so only those are visited.
 
         `counts` are the numbers of occurrences of each term. The number of a text is that of its prominent part (the
         title, if there is one); the rest of it follows after the prominent parts of all texts. `lengths_chars` are the
@@ -105,8 +103,9 @@ class Scorer:
         do not match are left out. `opening_shares` are those of titles that begin with the same common words as the
         query; they count as much as the text matches.
         """
-        texts = len(lengths_chars)
-        scores, prominent, terms = [0.0] * texts, [0] * texts, [0] * texts
+        texts, total = len(lengths_chars), self._total
+        saturated, in_title, matched = [0.0] * texts, [0.0] * texts, [0.0] * texts
+        terms = [0] * texts
         bit = 1
         for weight, parts in zip(self._weights, counts, strict=True):
             for part, count in parts.items():
@@ -115,38 +114,24 @@ class Scorer:
                     if index in parts:
                         continue  # counted with the prominent part
                 else:
-                    index = part
-                    prominence = 1 if part in plain else self._prominence
+                    index, prominence = part, 1 if part in plain else self._prominence
                     occurrences = prominence * count + parts.get(part + texts, 0)
-                    prominent[index] |= bit
+                    in_title[index] += weight
                 damping = _DAMPING + _DAMPING_PER_CHAR * lengths_chars[index]
-                scores[index] += weight * occurrences / (occurrences + damping)
+                saturated[index] += weight * occurrences / (occurrences + damping)
+                matched[index] += weight
                 terms[index] |= bit
             bit <<= 1
-        total = self._total
         if total <= 0:
-            return [0.0] * texts, prominent, terms
+            return [0.0] * texts, in_title, terms
         # Repetition does not make up for missing terms: otherwise a short text that repeats one of five terms would
         # rank above a long one that contains them all.
-        known = self._matched
-        for index, matched in enumerate(terms):
-            scores[index] *= (known.get(matched) or self._sum(matched))[1]
+        scores = [one * sqrt(min(1.0, weight / total)) for one, weight in zip(saturated, matched, strict=True)]
         for index, share in title_shares.items():
-            scores[index] += _TITLE_SHARE * self._sum(prominent[index])[0] * share
+            scores[index] += _TITLE_SHARE * in_title[index] * share
         for index, share in opening_shares.items():
-            scores[index] += _TITLE_SHARE * self._sum(terms[index])[0] * share
-        return [min(1.0, score / total / (1 + _TITLE_SHARE)) for score in scores], prominent, terms
-
-    def _sum(self, terms: int) -> tuple[float, float]:
-        """Returns the sum of the weights of terms, and the root of their share of the query."""
-        found = self._matched.get(terms)
-        if found is None:
-            weight = 0.0
-            for index, one in enumerate(self._weights):
-                if terms >> index & 1:
-                    weight += one
-            found = self._matched[terms] = weight, sqrt(min(1.0, weight / self._total))
-        return found
+            scores[index] += _TITLE_SHARE * matched[index] * share
+        return [min(1.0, score / total / (1 + _TITLE_SHARE)) for score in scores], in_title, terms
 
     def name_score(self, terms: Sequence[int]) -> float:
         """Returns the score of a text that matches by the name of its author alone, which counts like a title without
@@ -403,7 +388,7 @@ class ComparableScoring(BlockScoring):
 
     def score(self, block: "list[HitCandidate]") -> None:
         kind, texts = block[0], len(block)
-        joined, counts, lengths = _count_terms(block, self._counter)
+        forms, counts, lengths = _count_terms(block, self._counter)
         found = set().union(*counts)
         moments = self._boosts.moments(block) if self._boosts.time.periods else []
         if self._time_terms:
@@ -417,8 +402,8 @@ class ComparableScoring(BlockScoring):
             self._add_senders(block, counts, names, plain)
         elif kind.has_authors:
             self._remove_authors(block, counts, names)
-        shares = self._title_shares(block, joined, found)
-        scores, prominent, terms = self._scorer.scores(counts, lengths, *shares, plain)
+        shares = self._title_shares(block, forms, found)
+        scores, in_title, terms = self._scorer.scores(counts, lengths, *shares, plain)
         for index, in_name in names.items():
             scores[index] = self._scorer.name_score(in_name)
             block[index].is_only_named = not self._own_terms & ~sum(1 << term for term in in_name)
@@ -431,13 +416,13 @@ class ComparableScoring(BlockScoring):
                 candidate.has_all_terms = True
             if index + texts in found:
                 candidate.is_matched_in_other = True
-                candidate.is_matched_aside = not prominent[index]
+                candidate.is_matched_aside = not in_title[index]
             candidate.score = round(scores[index], SCORE_DIGITS)
         if self._is_sorted:
             sort_block(block, self._rank)
 
     def _title_shares(
-        self, block: "Sequence[HitCandidate]", joined: str, found: Collection[int]
+        self, block: "Sequence[HitCandidate]", forms: JoinedForms, found: Collection[int]
     ) -> tuple[dict[int, float], dict[int, float]]:
         """Returns the share of a title that the query contains, for candidates with a title that matches, and the share
         that the opening of the query is, for those whose title begins with it. Words such as "who is" or "how to" are
@@ -447,14 +432,18 @@ class ComparableScoring(BlockScoring):
         opening = self._opening if block[0].part_id is None else ""
         if not opening and min(found, default=len(block)) >= len(block):
             return shares, opening_shares
-        forms = joined[1:-1].split(JOINED_TEXTS)
+        joined, starts = forms
         for index, candidate in enumerate(block):
-            if index in found and candidate.part_id is None:
+            is_matched = index in found and candidate.part_id is None
+            if not is_matched and not opening:
+                continue
+            form = joined[starts[index] : starts[index + 1]].strip()
+            if is_matched:
                 # Tags may be indexed with the title, but are not part of it.
-                title = forms[index] if candidate.tags == "[]" else segment(candidate.title)
+                title = form if candidate.tags == "[]" else segment(candidate.title)
                 shares[index] = title_share(_content_stems(title), self._query_stems)
-            if opening and (form := forms[index].strip() + " ").startswith(opening):
-                opening_shares[index] = opening.count(" ") / max(1, form.count(" "))
+            if opening and f"{form} ".startswith(opening):
+                opening_shares[index] = opening.count(" ") / (form.count(" ") + 1)
         return shares, opening_shares
 
     def _add_times(self, moments: Sequence[str], counts: Sequence[TermCounts]) -> None:
@@ -540,7 +529,6 @@ class QueryScoring(BlockScoring):
         _, counts, _ = _count_terms(block, self._counter)
         found, texts = set().union(*counts), len(block)
         for index, (candidate, score) in enumerate(zip(block, scores, strict=True)):
-            candidate.has_all_terms = all(index in parts or index + texts in parts for parts in counts)
             candidate.is_matched_in_other = index + texts in found
             candidate.is_matched_aside = candidate.is_matched_in_other and index not in found
             candidate.score = round(score, SCORE_DIGITS)
@@ -548,12 +536,12 @@ class QueryScoring(BlockScoring):
 
 def _count_terms(
     block: "Sequence[HitCandidate]", counter: TermCounter
-) -> tuple[str, list[TermCounts], tuple[int, ...]]:
+) -> tuple[JoinedForms, list[TermCounts], tuple[int, ...]]:
     """Returns the index forms of the block's texts, first the prominent ones and then the others, joined; how often
     each term occurs in them; and the length of both texts of each candidate."""
     prominent, other, lengths = zip(*map(_scored_texts, block), strict=True)
-    joined = fold_joined((*prominent, *other))
-    return joined, counter.count_each(joined), lengths
+    forms = fold_joined((*prominent, *other))
+    return forms, counter.count_each(forms), lengths
 
 
 def _remove_repetition(near_terms: Mapping[int, int], counts: Sequence[TermCounts], texts: int) -> None:

@@ -5,13 +5,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
-from operator import itemgetter
 
 from msgspec import Struct
 
 from config.numbers import clamp
 from sources.query import Prefix, Term
-from sources.search.term_matching import TermMatcher, term_matcher
+from sources.search.term_matching import Matcher, TermMatcher, term_matcher
 from sources.text.alignment import AlignedForm
 from sources.text.folding import fold, folds_bytewise, grapheme_boundary_after, grapheme_boundary_before
 from sources.text.segmentation import encode_latin1, fold_identifiers, has_camel_case, segment, stem, stem_prefix
@@ -31,7 +30,6 @@ _BIAS_WEIGHT = 0.25
 
 # A match in a text: start, end and index of the term. A plain tuple, because long texts have hundreds to be sorted.
 _TermMatch = tuple[int, int, int]
-_match_end = itemgetter(1)
 
 
 class Snippet(Struct, frozen=True, gc=False):
@@ -48,14 +46,16 @@ class Highlighter:
     def __init__(self, terms: Sequence[Term], bias: Sequence[Term] = (), scan_max_chars: int = SCAN_MAX_CHARS) -> None:
         self._terms = (*terms, *bias)
         self._matchers: list[TermMatcher] = []
-        # Those of the terms that are found in the index form of a text, with their numbers.
-        self._in_form: list[tuple[int, TermMatcher]] = []
+        # Those of the terms that are found in the index form of a text: the number of the term, what every match begins
+        # with, and what finds them.
+        self._in_form: list[tuple[int, Sequence[str], TermMatcher | Matcher]] = []
         self._splits_runs = False
         for number, term in enumerate(self._terms):
             matcher = term_matcher(term.word)
             self._matchers.append(matcher)
             if matcher.unspaced is None and matcher.marked is None:
-                self._in_form.append((number, matcher))
+                only = matcher.alternatives[0] if len(matcher.alternatives) == 1 else None
+                self._in_form.append((number, matcher.beginnings, only or matcher))
             self._splits_runs |= matcher.has_unspaced_tokens
         self._count = len(terms)
         self._weights = [1.0] * len(terms) + [_BIAS_WEIGHT] * len(bias)
@@ -156,12 +156,14 @@ class Highlighter:
         # In most Western text, each character of the index form has the offset of its source.
         padded = f" {form} "
         matches: list[_TermMatch] = []
-        for term, matcher in self._in_form:
+        for term, beginnings, matcher in self._in_form:
+            if not any(map(form.__contains__, beginnings)):
+                continue
             spans = matcher.spans(padded)
+            if not spans and has_camel_case(encoded):
+                return self._find_aligned(text)  # it may be a part of a camelCase word
             for start, end in spans:
                 matches.append((start, end, term))
-            if not spans and any(map(form.__contains__, matcher.beginnings)) and has_camel_case(encoded):
-                return self._find_aligned(text)  # it may be a part of a camelCase word
         matches.sort()
         return matches
 
@@ -197,7 +199,7 @@ class Highlighter:
         line, size = region.line, len(region.line)
         if size <= length and not region.start and not region.is_truncated:
             return 0, size
-        start, end = self._densest(matches, length * 3 // 4) if matches else (0, 0)
+        start, end = matches[0][:2] if len(matches) == 1 else self._densest(matches, length * 3 // 4)
         room = max(0, length - 2)  # an ellipsis on both sides
         first = max(0, min(start - max(0, room - end + start) // 2, size - room))
         if not first and not region.start:
@@ -215,8 +217,6 @@ class Highlighter:
 
     def _densest(self, matches: Sequence[_TermMatch], room: int) -> tuple[int, int]:
         """Returns the first span of at most `room` characters with the most distinct terms, then the most matches."""
-        if max(map(_match_end, matches)) - matches[0][0] <= room:
-            return matches[0][0], matches[-1][1]
         best, span = (0.0, 0), (0, 0)
         counts = [0] * len(self._weights)
         weight, left = 0.0, 0

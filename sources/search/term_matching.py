@@ -6,6 +6,7 @@ sides. As in FTS5's `porter` tokenizer, a word matches if it has the same stem.
 
 import re
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
@@ -13,7 +14,7 @@ from unicodedata import normalize
 
 from sources.query import Phrase, Prefix, Term, Word
 from sources.query.words import strip_punctuation
-from sources.text.folding import fold, join_forms, tone_token
+from sources.text.folding import JoinedForms, fold, join_forms, tone_token
 from sources.text.segmentation import UNSPACED_RUN, is_cluster_start, letter_clusters, segment, stem, stem_prefix
 
 Span = tuple[int, int]
@@ -23,13 +24,13 @@ class TermMatcher:
     """Matches a word of a query: any of its `alternatives`."""
 
     def __init__(self, word: Word) -> None:
-        self.alternatives: list[_Matcher] = []
+        self.alternatives: list[Matcher] = []
         self.beginnings: list[str] = []  # of which every match has one
         phrases = word.alternatives if len(word.alternatives) < 2 else _without_redundant_prefixes(word.alternatives)
         is_ascii = True
         for phrase in phrases:
             is_prefix = isinstance(phrase, Prefix)
-            matcher: _Matcher
+            matcher: Matcher
             if len(phrase.tokens) != 1:
                 matcher = _SequenceMatcher(phrase.tokens, is_prefix=is_prefix)
             else:
@@ -60,7 +61,7 @@ class TermMatcher:
 term_matcher = lru_cache(maxsize=256)(TermMatcher)
 
 
-class _Matcher(ABC):
+class Matcher(ABC):
     """Matches one alternative. A span starts at the space before the match and ends before its last character: in the
     form, which has no padding, these are the offsets of the match."""
 
@@ -70,7 +71,7 @@ class _Matcher(ABC):
     def spans(self, padded: str) -> list[Span]: ...
 
 
-class _WordMatcher(_Matcher):
+class _WordMatcher(Matcher):
     """Matches single words."""
 
     @abstractmethod
@@ -133,7 +134,7 @@ class _PrefixMatcher(_WordMatcher):
         return word_start + len(self.beginning) if self._is_unspaced else word_end
 
 
-class _SequenceMatcher(_Matcher):
+class _SequenceMatcher(Matcher):
     """Matches consecutive words."""
 
     _NEXT_WORD = re.compile(" +([^ ]+)")
@@ -254,7 +255,9 @@ class TermCounter:
     match the same words of a text, so only the most frequent one counts."""
 
     def __init__(self, terms: Iterable[Term]) -> None:
-        self._matchers = [term_matcher(term.word) for term in terms]
+        self._matchers: list[TermMatcher] = []
+        for term in terms:
+            self._matchers.append(term_matcher(term.word))
 
     def count(self, form: str) -> list[int]:
         """Returns how often each term matches."""
@@ -267,19 +270,17 @@ class TermCounter:
             counts.append(most)
         return counts
 
-    def count_each(self, joined: str) -> list[TermCounts]:
+    def count_each(self, forms: JoinedForms) -> list[TermCounts]:
         """Returns how often each term matches, by the number of the text, in those of several texts that have it. The
-        texts are searched as one: see `join_forms`."""
+        texts are searched as one."""
+        joined, starts = forms
         by_term: list[TermCounts] = []
         for matcher in self._matchers:
             most: TermCounts = {}
             for alternative in matcher.alternatives:
                 counts: TermCounts = {}
-                text = position = 0
                 for start, _ in alternative.spans(joined):
-                    # A line break is between two texts, and nowhere else.
-                    text += joined.count("\n", position, start)
-                    position = start
+                    text = bisect_right(starts, start) - 1
                     counts[text] = counts.get(text, 0) + 1
                 if most:
                     for text, count in counts.items():
@@ -302,9 +303,9 @@ def best_field(fields: Mapping[str, str], counter: TermCounter) -> tuple[str, st
         return filled[0] if filled else None
     texts = [text for _, text in filled]
     # Folding finds everything except other scripts and parts of identifiers, and is much cheaper than segmenting.
-    by_term = counter.count_each(join_forms(map(fold, texts)))
+    by_term = counter.count_each(join_forms(list(map(fold, texts))))
     if not any(by_term):
-        by_term = counter.count_each(join_forms(map(segment, texts)))
+        by_term = counter.count_each(join_forms(list(map(segment, texts))))
     best, chosen = (0, 0), filled[0]
     for number, field in enumerate(filled):
         counts = [counts[number] for counts in by_term if number in counts]

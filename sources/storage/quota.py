@@ -9,18 +9,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from msgspec import Struct
-
+from auth.quotas import UserLimits
 from config.errors import QuotaExceeded
 from sources.storage.contract import LibraryUsage
 
-
-class QuotaLimits(Struct, frozen=True):
-    """0 means no limit."""
-
-    max_bytes: int = 0
-    max_items: int = 0
-    max_passages: int = 0
+# 0 means no limit.
+NO_LIMITS = UserLimits(max_bytes=0, max_items=0, import_max_bytes=0, max_passages=0)
 
 
 class UsageMeter(Protocol):
@@ -38,7 +32,7 @@ class UsageMeter(Protocol):
 class UserQuota:
     """The quota of one user."""
 
-    def __init__(self, meter: UsageMeter, limits: QuotaLimits) -> None:
+    def __init__(self, meter: UsageMeter, limits: UserLimits) -> None:
         self._meter = meter
         # Replaced when the quotas of the user change.
         self.limits = limits
@@ -51,7 +45,7 @@ class UserQuota:
         # Why text of the user is not embedded, if a quota is reached.
         self.embedding_stop: str | None = None
 
-    def change_limits(self, limits: QuotaLimits) -> None:
+    def change_limits(self, limits: UserLimits) -> None:
         self.limits = limits
         # Counted again when room is needed.
         self._item_room = self._passage_room = 0

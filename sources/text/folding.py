@@ -6,8 +6,9 @@ text and never raises.
 
 import re
 from codecs import charmap_build, charmap_decode, charmap_encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, Literal
 from unicodedata import category, combining, decimal, normalize
 
@@ -124,9 +125,11 @@ _PUNCTUATION = (
 )
 _NOT_BYTEWISE = re.compile(f"[^{_SINGLE_LATIN1}{_PUNCTUATION}]")
 _ASCII = bytes(range(128))
-# Texts are joined with NUL, which no stored text contains. Folded, it is a line break, which no folded text contains.
+# Texts are joined with NUL, which no stored text contains. Folded, it is a line break: a word that no term matches.
 _JOINED_BYTES = b"\n" + FOLDED_BYTES[1:]
-JOINED_TEXTS = " \n "
+_SEPARATOR = " \n "
+_SEPARATOR_CHARS = len(_SEPARATOR)
+JoinedForms = tuple[str, list[int]]
 # The only characters of Latin-1 in a folded text.
 _FOLDED_LATIN1 = b"abcdefghijklmnopqrstuvwxyz0123456789 "
 # Characters that NFKC turns into letters of unspaced scripts, or merges with a neighbor: ﾃﾞ, ㍻, the Thai am.
@@ -162,22 +165,27 @@ _fold_word = lru_cache(maxsize=4_096)(_fold)
 _WORD_MAX_CHARS = 32
 
 
-def fold_joined(texts: Sequence[str]) -> str:
+def fold_joined(texts: Sequence[str]) -> JoinedForms:
     """Folds several stored texts and joins them as `join_forms` does. A stored text `folds_bytewise`, or is an index
     form, which is folded already; a context may consist of both.
 
     Folding all of them at once is several times faster than one after the other.
     """
     joined = " \0 ".join(texts)
-    if folds_bytewise(joined):
-        return f" {joined.encode('latin-1', 'replace').translate(_JOINED_BYTES).decode('latin-1')} "
-    return join_forms(texts if _is_index_form("".join(texts)) else [t if _is_index_form(t) else fold(t) for t in texts])
+    if not folds_bytewise(joined):
+        return join_forms(
+            texts if _is_index_form("".join(texts)) else [t if _is_index_form(t) else fold(t) for t in texts]
+        )
+    starts = accumulate(map(_SEPARATOR_CHARS.__add__, map(len, texts)), initial=0)
+    return f" {joined.encode('latin-1', 'replace').translate(_JOINED_BYTES).decode('latin-1')} ", list(starts)
 
 
-def join_forms(forms: Iterable[str]) -> str:
+def join_forms(forms: Sequence[str]) -> JoinedForms:
     """Joins folded texts with the word `\\n`, which no term matches, so that no phrase matches across texts. Every word
-    has a space on both sides."""
-    return f" {JOINED_TEXTS.join(forms)} "
+    has a space on both sides. Also returns where the space before each text is, and where one before a further text
+    would be."""
+    starts = accumulate(map(_SEPARATOR_CHARS.__add__, map(len, forms)), initial=0)
+    return f" {_SEPARATOR.join(forms)} ", list(starts)
 
 
 def _is_index_form(text: str) -> bool:

@@ -747,3 +747,20 @@ async def test_user_who_has_expired_is_disabled(registry: Registry, keys_only: R
     # Withdrawn access is disabled whatever the clock says.
     assert (await registry.disable_user(ada.id)).disabled_at == NOW
     assert (await registry.enable_user(ada.id)).disabled_at is None
+
+
+async def test_account_that_has_expired_gets_no_earlier_key_back_when_it_is_enabled(
+    registry: Registry, keys_only: RegistryAuthenticator
+) -> None:
+    ada, header = await user_with_key(registry, "ada")
+    await registry.expire_user(ada.id, time.time() - 1)
+
+    assert not (await registry.enable_user(ada.id)).is_disabled
+
+    assert not await is_accepted(keys_only, header)
+    _, secret = await registry.create_key(ada.id, "new", [READ])
+    assert await is_accepted(keys_only, f"Bearer {secret}")
+    # An account whose time has not come keeps what it has.
+    await registry.expire_user(ada.id, time.time() + 3600)
+    assert (await registry.enable_user(ada.id)).expires_at is None
+    assert await is_accepted(keys_only, f"Bearer {secret}")

@@ -142,7 +142,8 @@ def test_an_invalid_endpoint_is_refused(tmp_path: Path, endpoint: str) -> None:
 
 
 def test_without_an_endpoint_nothing_of_opentelemetry_is_loaded() -> None:
-    program = "import sys, server.app, server.lifespan; print([m for m in sys.modules if 'opentelemetry' in m])"
+    modules = "sys, server.app, server.web_routes, server.lifespan"
+    program = f"import {modules}; print([m for m in sys.modules if 'opentelemetry' in m])"
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
 
     assert process.stdout == "[]\n"

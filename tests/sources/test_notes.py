@@ -136,3 +136,15 @@ async def test_an_empty_query_with_keywords_is_reported_as_a_filter(ada: Library
 
     assert [hit["id"] for hit in response["results"]] == [note]
     assert response["read_as"] == "filter only, newest first"
+
+
+async def test_uri_of_a_hit_quotes_an_id_that_is_not_safe_in_a_uri(ada: LibraryUser) -> None:
+    note, other = (
+        await ada.add_note("Voyage", "A galleon.", uuid="a:b.c"),
+        await ada.add_note("Voyage", "Two galleons."),
+    )
+
+    hits = await ada.search("notes_search", "galleon")
+
+    assert {hit["uri"] for hit in hits} == {"notes://a%3Ab.c", f"notes://{other}"}
+    assert (await ada.read("notes", note))["meta"]["uri"] == "notes://a%3Ab.c"

@@ -13,7 +13,7 @@ from config.errors import NotFound
 from server.compat.conversation_memory import arguments
 from server.compat.conversation_memory.arguments import NO_CONVERSATIONS, NO_OBSERVATIONS, ObservationRow, memory_error
 from sources.importers.engine.events import archived_conversation_id
-from sources.items import uri_of
+from sources.items import semantic_note, uri_of
 from sources.reading.exchanges import LineRange, group_turns, has_stored_lines, message_lines, number_messages
 from sources.reading.retrieval import RetrievalPlan
 from sources.records import ALTERNATE_BRANCH_LABEL, Conversation, Message, Observation
@@ -190,7 +190,7 @@ _ROLE_LABELS = {"user": "User", "assistant": "Assistant", "system": "System", "t
 
 def render_results(results: arguments.MemoryResults) -> str:
     notes = [results.note] if results.note is not UNSET else []
-    meaning = results.semantic.note if results.semantic is not UNSET else None
+    meaning = semantic_note(results.semantic) if results.semantic is not UNSET else None
     meaning_notes = [f"*{meaning}*"] if meaning else []
     if not results.results:
         nothing = NO_OBSERVATIONS

@@ -18,7 +18,7 @@ from config.times import format_time, parse_time
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Tool, ToolResult
 from server.protocol.schema import input_schema
-from sources.items import uri_of
+from sources.items import semantic_note, uri_of
 from sources.query import parse_literal
 from sources.records import Message, MessageHit, MessageHits, SemanticStatus
 from sources.search.arguments import LIMIT_MAX
@@ -126,7 +126,7 @@ async def find_nearest(
     try:
         page = await chats.search(request)
     except SourceTimeout:
-        return (), _TIMED_OUT.note
+        return (), semantic_note(_TIMED_OUT)
     hits: list[MessageHit] = []
     for hit in page.hits:
         if len(hits) == limit:
@@ -139,7 +139,7 @@ async def find_nearest(
             hits.append(MessageHit(message=message, title=hit.title))
     # Without a model the search is by text, which needs no note.
     has_problem = page.semantic.status in ("unavailable", "partial")
-    return hits, page.semantic.note if has_problem else None
+    return hits, semantic_note(page.semantic) if has_problem else None
 
 
 # -- relevance ---------------------------------------------------------------------------------------------------------

@@ -10,11 +10,12 @@
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial, wraps
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Self, TypeVar, cast
 
 from msgspec import Struct, structs
 
 from config.errors import Conflict, NotFound
+from config.settings import Settings
 from config.times import format_timestamp
 from sources.drafts import UpsertResult
 from sources.query import ParsedQuery, QueryLimits
@@ -31,7 +32,7 @@ from sources.storage.contract import (
 )
 from sources.storage.search.engine import QueryVector, SearchStatistics, SearchTarget
 from sources.storage.search.text_search import NOT_APPLICABLE, TextSearch, has_meaning, merge_pages, search_relaxed
-from sources.storage.search.vocabulary import Spelling
+from sources.storage.search.vocabulary import NEAR_WORDS_MAX, Spelling
 from sources.storage.tables import validation
 from sources.storage.tables.bulk import change_items, next_batch, undo_items
 from sources.storage.tables.item_table import PINNED_LINK, DraftT, ItemKey, ItemTable, RecordT, WriteContext
@@ -117,6 +118,28 @@ class StorageSettings(Struct, frozen=True, kw_only=True):
     semantic: SemanticService | None
     # The sources that are counted to weigh words and read to correct them; None for all.
     sources: frozenset[str] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        clock: Callable[[], float],
+        steady_clock: Callable[[], float],
+        semantic: SemanticService | None,
+        **more: Any,
+    ) -> Self:
+        """`more` are the fields that a subclass adds."""
+        return cls(
+            limits=validation.field_limits(settings),
+            idempotency=IdempotencyLimits(settings.fixed.idempotency_ttl_s, settings.fixed.idempotency_max_keys),
+            clock=clock,
+            steady_clock=steady_clock,
+            ranked_rows_max=settings.fixed.search_ranked_rows_max,
+            near_words_max=NEAR_WORDS_MAX,
+            scanned_rows_max=settings.fixed.message_scan_max_rows,
+            semantic=semantic,
+            **more,
+        )
 
 
 class StoredCollection(Generic[RecordT, DraftT, IdT]):

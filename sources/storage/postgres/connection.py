@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import field
@@ -115,6 +115,7 @@ def _batches(rows: Iterable[_ItemRow]) -> Iterator[list[_ItemRow]]:
 
 
 T = TypeVar("T")
+TransactionMode = Literal["read", "write", "vectors"]
 LibraryWork = Callable[["LibraryConnection"], T]
 
 # Where a library counts its writes. Its row is also the lock that lets the writers of a library take turns.
@@ -139,31 +140,21 @@ class LibraryTransaction(Transaction, frozen=True, kw_only=True):
 
     tenant: str
     has_role: bool = True
+    # "vectors" lets writers wait, but is none of them: vectors are no content of the library.
+    mode: TransactionMode = "read"
 
     def begin(self) -> str:
-        return f"{super().begin()}; {set_tenant(self.tenant, has_role=self.has_role)}; {self._find_library()}"
-
-    def _find_library(self) -> str:
-        """The statement that ends the message. Without a row, another process has removed the library."""
-        return f"SELECT 1 FROM {_STATE} WHERE {self._is_own}"
-
-    @property
-    def _is_own(self) -> str:
-        return f"tenant_id = '{self.tenant}' AND name = '{WRITES}'"
-
-
-class WriteTransaction(LibraryTransaction, frozen=True, kw_only=True):
-    """Locks and counts the writes of the library in the message that begins the transaction."""
-
-    def _find_library(self) -> str:
-        return f"UPDATE {_STATE} SET value = CAST(CAST(value AS BIGINT) + 1 AS TEXT) WHERE {self._is_own}"
-
-
-class VectorTransaction(LibraryTransaction, frozen=True, kw_only=True):
-    """Lets writers wait, but is none of them: vectors are no content of the library."""
-
-    def _find_library(self) -> str:
-        return f"{super()._find_library()} FOR UPDATE"
+        """The message ends with a statement that finds the library. Without a row, another process has removed it. A
+        write counts itself there, and thereby locks the library."""
+        own_row = f"WHERE tenant_id = '{self.tenant}' AND name = '{WRITES}'"
+        match self.mode:
+            case "read":
+                find = f"SELECT 1 FROM {_STATE} {own_row}"
+            case "write":
+                find = f"UPDATE {_STATE} SET value = CAST(CAST(value AS BIGINT) + 1 AS TEXT) {own_row}"
+            case "vectors":
+                find = f"SELECT 1 FROM {_STATE} {own_row} FOR UPDATE"
+        return f"{super().begin()}; {set_tenant(self.tenant, has_role=self.has_role)}; {find}"
 
 
 def set_tenant(tenant: str, *, has_role: bool) -> str:
@@ -231,11 +222,12 @@ class LibraryConnection(PostgresConnection):
     # The rowids of the next new rows, by table, once the job has inserted one: no other job can write meanwhile.
     _next_ids: dict[str, int]
 
-    def begin(self, transaction: Transaction) -> None:
+    def begin(self, transaction: Transaction) -> str:
         self.tenant = transaction.tenant if isinstance(transaction, LibraryTransaction) else None
-        status = self._begin(transaction)
+        status = super().begin(transaction)
         if self.tenant is not None and status.endswith(" 0"):
             raise LibraryRemoved
+        return status
 
     def enter_library(self, tenant: str, *statements: str, has_role: bool) -> None:
         """Lets a transaction of the control data continue as one of a library, in which the statements are run."""

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 from msgspec import Struct
 
 from auth.postgres_control import CONTROL_SCHEMA_NAME
+from auth.quotas import UserLimits
 from config.errors import FlorilegiumError
 from config.paths import UserId
 from config.postgres.connection import StatementInterrupted, Transaction
@@ -25,8 +26,7 @@ from sources.storage.postgres.connection import (
     LibraryTransaction,
     LibraryWork,
     NoLibrary,
-    VectorTransaction,
-    WriteTransaction,
+    TransactionMode,
     job_errors,
     translate,
 )
@@ -39,7 +39,7 @@ from sources.storage.postgres.search.meaning import CoverageMemory
 from sources.storage.postgres.search.statistics import IndexCounts
 from sources.storage.postgres.tables import TENANT_TABLES
 from sources.storage.postgres.vectors.vector_tables import VectorExtension, VectorExtensionMemory, count_passages
-from sources.storage.quota import QuotaLimits, UserQuota
+from sources.storage.quota import UserQuota
 from sources.storage.search.vocabulary import VocabularyMemory
 from sources.storage.tables.sql import TextIndex
 
@@ -124,7 +124,7 @@ class DatabaseOptions(Struct, frozen=True, kw_only=True):
     index_builds: IndexBuilds
     # Identifies this process in leases.
     process_id: str
-    quota: QuotaLimits = QuotaLimits()
+    quota: UserLimits
 
 
 class PostgresDatabase:
@@ -165,9 +165,9 @@ class PostgresDatabase:
                         return await self._joint_reads.read(group.call, work, deadline_ms / 1000)
                     except job_errors() as error:
                         raise translate(
-                            error, source, deadline_ms, self._statement_timeout_ms(LibraryTransaction, deadline_ms)
+                            error, source, deadline_ms, self._statement_timeout_ms("read", deadline_ms)
                         ) from error
-            return await self._run(source, None, work, deadline_ms, LibraryTransaction)
+            return await self._run(source, work, deadline_ms, "read")
 
     async def _run_joint_read(self, joint: JointRead) -> None:
         """Its parts are repeated as jobs of their own, not the job. A library that exists is opened in the same
@@ -182,15 +182,12 @@ class PostgresDatabase:
             # Before the commit, which a transaction that reads does not need.
             joint.pass_on_soon()
 
-        transaction: Callable[[int], Transaction]
+        run: LibraryWork[None] = work
         if tenant is None:
             await self._options.prepare()
-            run: LibraryWork[None] = partial(self._find_and_run, work)
+            run = partial(self._find_and_run, work)
             self.index_update.start(after=has_ended)
-            transaction = self._opening_transaction
-        else:
-            run = work
-            transaction = partial(self._transaction, LibraryTransaction, tenant)
+        transaction = partial(self._transaction, "read", tenant)
         limit_s = max([part.limit_s for part in joint.parts])
         try:
             await self._options.threads.run(
@@ -242,11 +239,11 @@ class PostgresDatabase:
 
         deadline_ms = self._options.deadline_ms + extra_ms
         with span("storage write", {"florilegium.source": source}):
-            return await self._run(source, self._writer, work_and_index, deadline_ms, WriteTransaction)
+            return await self._run(source, work_and_index, deadline_ms, "write")
 
     async def write_vectors(self, source: str, work: LibraryWork[T]) -> T:
         """Runs work that changes vectors or leases only, while no text changes."""
-        return await self._run(source, self._writer, work, _VECTORS_MAX_MS, VectorTransaction)
+        return await self._run(source, work, _VECTORS_MAX_MS, "vectors")
 
     def has_new_writes(self) -> bool:
         """Whether there were writes since the last call."""
@@ -283,57 +280,56 @@ class PostgresDatabase:
         await self.run_control("library", partial(self._options.schemas.remove, self.user_id))
         self._forget_tenant()
 
-    async def _run(
-        self, source: str, lane: JobLane | None, work: LibraryWork[T], deadline_ms: int, kind: type[LibraryTransaction]
-    ) -> T:
-        """Without a lane, a reader is chosen when the library is open. The first use of a library creates it,
-        except by maintenance. After a removal, background work does not create it again, because it may have begun
-        before. Plain transactions only read."""
-        is_known, is_read_only = self._tenant is not None, kind is LibraryTransaction
+    async def _run(self, source: str, work: LibraryWork[T], deadline_ms: int, mode: TransactionMode) -> T:
+        """The first use of a library creates it, except by maintenance. After a removal, background work does not
+        create it again, because it may have begun before."""
+        is_known = self._tenant is not None
         group = CURRENT_GROUP.get()
         is_late = group is not None and (group.is_maintenance or (group.is_background and self._was_removed))
-        if self._tenant is None and (is_late or kind is VectorTransaction):
+        if self._tenant is None and (is_late or mode == "vectors"):
             await self._find(source)
         tenant = self._tenant or await self._open(source)
-        transaction = partial(self._transaction, kind, tenant)
         try:
             return await self._options.threads.run(
-                self.user_id, lane or self._reader(), work, deadline_ms / 1000, transaction, gives_up=is_read_only
+                self.user_id,
+                self._reader() if mode == "read" else self._writer,
+                work,
+                deadline_ms / 1000,
+                partial(self._transaction, mode, tenant),
+                gives_up=mode == "read",
             )
         except job_errors() as error:
             if not is_known or not isinstance(error, LibraryRemoved):
-                raise translate(error, source, deadline_ms, self._statement_timeout_ms(kind, deadline_ms)) from error
+                raise translate(error, source, deadline_ms, self._statement_timeout_ms(mode, deadline_ms)) from error
         self._forget_tenant()
-        return await self._run(source, lane, work, deadline_ms, kind)
+        return await self._run(source, work, deadline_ms, mode)
 
     def _forget_tenant(self) -> None:
         self._tenant, self._was_removed = None, True
         # They are kept by the number of writes, which starts from 0 again in a new library.
         self.counts.forget()
 
-    def _transaction(self, kind: type[LibraryTransaction], tenant: str, remaining_ms: int) -> Transaction:
-        return kind(
-            tenant=tenant,
-            has_role=self._options.schemas.has_role,
-            is_read_only=kind is LibraryTransaction,
-            **self._limits(kind, remaining_ms),  # type: ignore[arg-type]  # not the tenant
+    def _transaction(self, mode: TransactionMode, tenant: str | None, remaining_ms: int) -> Transaction:
+        """Without a tenant, it begins in the control data, where it is looked up."""
+        options = self._options
+        make = (
+            Transaction
+            if tenant is None
+            else partial(LibraryTransaction, tenant=tenant, mode=mode, has_role=options.schemas.has_role)
         )
+        transaction: Transaction = make(
+            schema=CONTROL_SCHEMA_NAME if tenant is None else "",
+            is_read_only=mode == "read",
+            statement_timeout_ms=self._statement_timeout_ms(mode, remaining_ms) or remaining_ms,
+            lock_timeout_ms=options.lock_timeout_ms,
+            idle_timeout_ms=options.idle_timeout_ms,
+        )
+        return transaction
 
-    def _opening_transaction(self, remaining_ms: int) -> Transaction:
-        limits = self._limits(LibraryTransaction, remaining_ms)
-        return Transaction(schema=CONTROL_SCHEMA_NAME, is_read_only=True, **limits)
-
-    def _limits(self, kind: type[LibraryTransaction], remaining_ms: int) -> dict[str, int]:
-        return {
-            "statement_timeout_ms": self._statement_timeout_ms(kind, remaining_ms) or remaining_ms,
-            "lock_timeout_ms": self._options.lock_timeout_ms,
-            "idle_timeout_ms": self._options.idle_timeout_ms,
-        }
-
-    def _statement_timeout_ms(self, kind: type[LibraryTransaction], remaining_ms: int) -> int | None:
+    def _statement_timeout_ms(self, mode: TransactionMode, remaining_ms: int) -> int | None:
         """Returns the limit of one statement, if it is less than the remaining time of the call. Work on vectors is in
         the background and has no other limit than its deadline."""
-        limit_ms = self._options.statement_timeout_ms if kind is not VectorTransaction else 0
+        limit_ms = self._options.statement_timeout_ms if mode != "vectors" else 0
         return limit_ms if 0 < limit_ms < remaining_ms else None
 
     async def _find(self, source: str) -> None:

@@ -5,7 +5,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from auth.context import RequestContext
 from auth.postgres_control import CONTROL_SCHEMA_NAME, migrate_control
-from auth.quotas import Quotas
+from auth.quotas import Quotas, apply_overrides
 from config.errors import NotFound, Overloaded, Unavailable
 from config.paths import UserId
 from config.postgres.connection import ConnectionOptions, ConnectionThreads, Transaction
@@ -36,11 +36,8 @@ from sources.storage.postgres.schema import LibrarySchemas
 from sources.storage.postgres.search.statistics import EntryStatistics
 from sources.storage.postgres.vectors.library_vectors import EmbeddingTakeover, LibraryVectors
 from sources.storage.postgres.vectors.vector_tables import VectorExtensionMemory
-from sources.storage.quota import QuotaLimits
-from sources.storage.search.vocabulary import NEAR_WORDS_MAX, SEARCH_VOCABULARY_MIB, VocabularyMemory
+from sources.storage.search.vocabulary import SEARCH_VOCABULARY_MIB, VocabularyMemory
 from sources.storage.shared_part import permitted_sources, shared_part
-from sources.storage.tables.upsert import IdempotencyLimits
-from sources.storage.tables.validation import field_limits
 
 
 class PostgresLibrary(StoredLibrary):
@@ -117,18 +114,9 @@ class PostgresLibraries:
             extension=VectorExtensionMemory(),
             index_builds=IndexBuilds(options),
             process_id=secrets.token_hex(8),
-            quota=QuotaLimits(settings.user_max_bytes, settings.user_max_items, settings.user_max_passages),
+            quota=apply_overrides(settings),
         )
-        self._settings = StorageSettings(
-            limits=field_limits(settings),
-            idempotency=IdempotencyLimits(settings.fixed.idempotency_ttl_s, settings.fixed.idempotency_max_keys),
-            ranked_rows_max=settings.fixed.search_ranked_rows_max,
-            near_words_max=NEAR_WORDS_MAX,
-            scanned_rows_max=settings.fixed.message_scan_max_rows,
-            semantic=semantic,
-            clock=clock,
-            steady_clock=steady_clock,
-        )
+        self._settings = StorageSettings.of(settings, clock, steady_clock, semantic)
         self._hnsw_min_passages = settings.fixed.postgres_hnsw_min_passages
         self._embeds_in_background = embeds_in_background
         self._embedding = (
@@ -154,25 +142,31 @@ class PostgresLibraries:
 
     @asynccontextmanager
     async def library(self, context: RequestContext) -> AsyncIterator[Library]:
-        limits = await self._limits(context.user_id)
-        database = await self._database(context.user_id)
+        async with self._lease(context.user_id) as database:
+            library = PostgresLibrary(database, self._settings, context)
+            try:
+                # Jobs in a library of someone else count for the caller.
+                with nullcontext() if context.library is None else charged_to(context.principal.user_id):
+                    yield shared_part(library, context)
+            finally:
+                if self._embeds_in_background:
+                    self._wake(context.user_id, has_new_text=database.has_new_writes())
+
+    @asynccontextmanager
+    async def _lease(self, user_id: UserId) -> AsyncIterator[PostgresDatabase]:
+        """While it lasts, the library is not removed."""
+        limits = await self._quotas.limits(user_id) if self._quotas is not None else self._options.quota
+        database = await self._database(user_id)
         if limits != database.quota.limits:
             database.quota.change_limits(limits)
             if self._embeds_in_background:
                 # There may be room for text that did not fit.
-                self._wake(context.user_id, has_new_text=True)
+                self._wake(user_id, has_new_text=True)
         database.lease_count += 1
         try:
-            library = PostgresLibrary(database, self._settings, context)
-            if context.library is None:
-                yield library
-            else:
-                with charged_to(context.principal.user_id):
-                    yield shared_part(library, context)
+            yield database
         finally:
             database.lease_count -= 1
-            if self._embeds_in_background:
-                self._wake(context.user_id, has_new_text=database.has_new_writes())
 
     def require_capacity(self, user_id: UserId) -> None:
         wait_s = self._threads.jobs.expected_wait_s(user_id, _JOBS_PER_CALL)
@@ -252,17 +246,10 @@ class PostgresLibraries:
             await LibraryVectors(database, self._hnsw_min_passages).end_lease(process_id)
 
     async def _embed_next(self, semantic: SemanticService, user_id: UserId) -> EmbeddedBatch:
-        limits = await self._limits(user_id)
-        database = await self._database(user_id)
-        if limits != database.quota.limits:
-            database.quota.change_limits(limits)
-        database.lease_count += 1
-        try:
+        async with self._lease(user_id) as database:
             turn = await embed_batch(LibraryVectors(database, self._hnsw_min_passages), semantic)
-        finally:
-            database.lease_count -= 1
-        database.quota.embedding_stop = turn.stop
-        return turn
+            database.quota.embedding_stop = turn.stop
+            return turn
 
     async def _database(self, user_id: UserId) -> PostgresDatabase:
         while user_id in self._removals:
@@ -293,9 +280,3 @@ class PostgresLibraries:
                 finally:
                     await threads.close()
                 self._is_prepared = True
-
-    async def _limits(self, user_id: UserId) -> QuotaLimits:
-        if self._quotas is None:
-            return self._options.quota
-        limits = await self._quotas.limits(user_id)
-        return QuotaLimits(limits.max_bytes, limits.max_items, limits.max_passages)

@@ -38,6 +38,14 @@ def test_every_command_can_print_json() -> None:
         assert has_json is (name not in WITHOUT_JSON), name
 
 
+def test_arguments_that_are_not_utf8_are_refused_in_one_line(program: Program) -> None:
+    program.with_users("ada")
+    for arguments in (("user", "disable"), ("key", "create"), ("group", "members")):
+        outcome = program.run(*arguments, os.fsdecode(b"caf\xe9"))
+        assert outcome.code == 2, arguments
+        assert outcome.stderr.splitlines()[-1] == r"florilegium: expected arguments in UTF-8, got 'caf\udce9'"
+
+
 @each_case(
     ("arguments", "suggestion"),
     [

@@ -99,15 +99,21 @@ async def test_administrators_manage_users_and_read_the_log(program: Program, se
 async def test_errors_are_plain(program: Program, server: LiveServer) -> None:
     wrong = await run(program, server, "flo_wrong", "search", "water")
     assert (wrong.code, "API key not accepted; set FLORILEGIUM_TOKEN or --token-file" in wrong.stderr) == (1, True)
-    missing = program.home / "missing"
+    missing, several, binary = [program.home / name for name in ("missing", "several", "binary")]
+    several.write_text("flo_one\nflo_two\n")
+    binary.write_bytes(b"\xff")
+    one_line = "--token-file: expected an API key or token in one line"
     cases = {
         ("--server", "http://kb.example.com", "search", "x"): "--server: expected https",
-        ("--server", "kb.example.com", "search", "x"): "--server: expected a URL such as https://kb.example.com",
+        ("--server", "kb.example.com", "search", "x"): "--server: expected http:// or https:// and a host",
+        ("--server", "http://[::1", "search", "x"): "--server: expected http:// or https:// and a host",
         ("--server", "http://127.0.0.1:1", "search", "x"): "http://127.0.0.1:1 does not respond: ",
         ("--server", server.url, "backup", "x"): "--server cannot be used with backup",
         ("--server", server.url, "list", "--user", "ada"): "--user cannot be combined with --server",
         ("--token-file", str(missing), "search", "x"): "--token-file requires --server",
         ("--server", server.url, "--token-file", str(missing), "search", "x"): "cannot be read: no such file",
+        ("--server", server.url, "--token-file", str(several), "search", "x"): one_line,
+        ("--server", server.url, "--token-file", str(binary), "search", "x"): one_line,
     }
     for arguments, message in cases.items():
         outcome = await asyncio.to_thread(program.run, *arguments)

@@ -9,6 +9,7 @@ import pytest
 
 from bench.tokenizer import count_tokens
 from config.settings import Settings
+from server.operations import WITHOUT_TOOLS, operations_of
 from server.profiles import profiles_of
 from server.protocol.call import DEFAULT_PROFILE
 from server.protocol.catalog import Tool
@@ -43,6 +44,10 @@ def parameters(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str,
 
 def example_of(tool: Tool) -> Any:
     return msgspec.json.decode(tool.description.partition("Example: ")[2])
+
+
+def test_operations_of_subjects_without_tools_are_no_tools() -> None:
+    assert [found.id for found in operations_of(*WITHOUT_TOOLS) if found.tool is not None] == []
 
 
 def test_the_fifteen_default_tools_cost_at_most_4000_tokens() -> None:

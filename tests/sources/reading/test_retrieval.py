@@ -19,7 +19,6 @@ from sources.items import (
     request_defaults,
     short_title,
     uri_of,
-    uris_of,
 )
 from sources.reading.cursors import START, Position, read_cursor, write_cursor
 from sources.reading.documents import Document, build_response, content_budget, read_document
@@ -463,5 +462,3 @@ def test_any_other_text_is_rejected_as_cursor(text: str) -> None:
 def test_uris_quote_ids_of_any_kind() -> None:
     assert uri_of("media", 12) == "media://12"
     assert uri_of("chats", "a/b", "c d") == "chats://a%2Fb/c%20d"
-    assert uris_of("chats", [("a/b", "c d"), (3, None)]) == ["chats://a%2Fb/c%20d", "chats://3"]
-    assert uris_of("chats", [("a", "c-d"), (3, None)]) == ["chats://a/c-d", "chats://3"]

@@ -112,12 +112,13 @@ def test_texts_scored_together_have_the_scores_of_each_alone(
     ]
 
     lengths_chars = [length_chars for _, length_chars in texts]
-    scores, prominent, terms = scorer.scores(counts, lengths_chars, dict.fromkeys(range(len(texts)), title), {})
+    scores, in_title, terms = scorer.scores(counts, lengths_chars, dict.fromkeys(range(len(texts)), title), {})
 
     assert scores == [reference_score(weights, text, length_chars, title, prominence) for text, length_chars in texts]
     assert terms == [sum(1 << term for term, parts in enumerate(text) if any(parts)) for text, _ in texts]
-    assert prominent == [
-        sum(1 << term for term, (in_prominent, _) in enumerate(text) if in_prominent) for text, _ in texts
+    assert in_title == [
+        sum(weight for weight, (in_prominent, _) in zip(weights, text, strict=True) if in_prominent)
+        for text, _ in texts
     ]
 
 

@@ -12,10 +12,11 @@ from loguru import logger
 from msgspec import Struct
 
 from auth.library_files import record_file, recorded_files
+from auth.quotas import UserLimits
 from config.errors import DATABASE_ERRORS, StorageError
 from config.paths import DatabaseKind, DataRoot, UserId, save_copy_before_migration
 from sources.storage.job_queue import Job, JobQueue
-from sources.storage.quota import QuotaLimits
+from sources.storage.quota import NO_LIMITS
 from sources.storage.search.vocabulary import VocabularyMemory
 from sources.storage.sqlite.connection import errors
 from sources.storage.sqlite.connection.connection import (
@@ -56,7 +57,7 @@ class SqliteOptions(Struct, frozen=True):
     stop_ms: int = 1_000
     # Copies of a file to keep from before its schema was migrated.
     copies_max: int = 0
-    quota: QuotaLimits = QuotaLimits()
+    quota: UserLimits = NO_LIMITS
 
     @property
     def reader_pragmas(self) -> tuple[str, ...]:

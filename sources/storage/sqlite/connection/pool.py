@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from auth.context import RequestContext
 from auth.library_files import forget_file
-from auth.quotas import Quotas
+from auth.quotas import Quotas, apply_overrides
 from config.errors import DATABASE_ERRORS, Conflict, Overloaded, Unavailable
 from config.numbers import clamp
 from config.paths import DATABASE_KINDS, DataRoot, UserId, stored_bytes_of_user
@@ -27,16 +27,13 @@ from sources.semantic.service import SemanticService
 from sources.storage.contract import EmbeddingState, LibrariesState, Library
 from sources.storage.embedding import EmbeddedBatch, EmbeddingScheduler, embed_batch
 from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobQueue, charged_to
-from sources.storage.quota import QuotaLimits
-from sources.storage.search.vocabulary import NEAR_WORDS_MAX, SEARCH_VOCABULARY_MIB, VocabularyMemory
+from sources.storage.search.vocabulary import SEARCH_VOCABULARY_MIB, VocabularyMemory
 from sources.storage.shared_part import shared_part
 from sources.storage.sqlite.collections import SqliteLibrary, SqliteSettings, UserDatabases
 from sources.storage.sqlite.connection.database import Database, count_items_of_closed
 from sources.storage.sqlite.connection.open import SqliteOptions
 from sources.storage.sqlite.vectors.file_vectors import FileVectors
 from sources.storage.sqlite.vectors.vector_tables import VectorMemory
-from sources.storage.tables.upsert import IdempotencyLimits
-from sources.storage.tables.validation import field_limits
 
 T = TypeVar("T")
 
@@ -84,17 +81,8 @@ class SqliteLibraries:
     ) -> None:
         self._data_root = data_root
         self._options = sqlite_options(settings)
-        self._settings = SqliteSettings(
-            limits=field_limits(settings),
-            idempotency=IdempotencyLimits(settings.fixed.idempotency_ttl_s, settings.fixed.idempotency_max_keys),
-            ranked_rows_max=settings.fixed.search_ranked_rows_max,
-            near_words_max=NEAR_WORDS_MAX,
-            scanned_rows_max=settings.fixed.message_scan_max_rows,
-            clock=clock,
-            steady_clock=steady_clock,
-            semantic=semantic,
-            vector_memory=VectorMemory(settings.semantic_memory_mib * 1024 * 1024),
-        )
+        memory = VectorMemory(settings.semantic_memory_mib * 1024 * 1024)
+        self._settings = SqliteSettings.of(settings, clock, steady_clock, semantic, vector_memory=memory)
         # Without them, the quotas of the settings apply to every user.
         self._quotas = quotas
         self._embeds_in_background = embeds_in_background
@@ -199,7 +187,7 @@ class SqliteLibraries:
         """The lease ends with `end_lease`."""
         user_id = context.user_id
         assert context.db_paths == self._data_root.paths_of(user_id)
-        limits = await self._limits(user_id)
+        limits = await self._quotas.limits(user_id) if self._quotas is not None else self._options.quota
         is_open = user_id in self._open
         databases = self._open.get(user_id) or await self._open_user(user_id)
         if limits != databases.quota.limits:
@@ -236,7 +224,7 @@ class SqliteLibraries:
     @asynccontextmanager
     async def _lease_in_background(self, user_id: UserId) -> AsyncIterator[UserDatabases]:
         """A library that is opened in the background is the first to be closed, because it is not in use."""
-        limits = await self._limits(user_id)
+        limits = await self._quotas.limits(user_id) if self._quotas is not None else self._options.quota
         databases = self._open.get(user_id)
         if databases is None:
             databases = await self._open_user(user_id)
@@ -250,12 +238,6 @@ class SqliteLibraries:
         finally:
             databases.lease_count -= 1
             self._background_ended.set()
-
-    async def _limits(self, user_id: UserId) -> QuotaLimits:
-        if self._quotas is None:
-            return self._options.quota
-        limits = await self._quotas.limits(user_id)
-        return QuotaLimits(limits.max_bytes, limits.max_items, limits.max_passages)
 
     async def _open_user(self, user_id: UserId) -> UserDatabases:
         """Opens a library. If others have to be closed first, calls that do not need them are not held up."""
@@ -343,7 +325,7 @@ def sqlite_options(settings: Settings) -> SqliteOptions:
         durability=settings.durability,
         flush_s=_LIBRARY_FLUSH_S if settings.durability == "normal" else 0.0,
         copies_max=_MIGRATION_COPIES_MAX,
-        quota=QuotaLimits(settings.user_max_bytes, settings.user_max_items, settings.user_max_passages),
+        quota=apply_overrides(settings),
     )
 
 

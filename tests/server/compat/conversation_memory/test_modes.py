@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sources.items import semantic_note
 from sources.records import SemanticStatus
 from tests.cases import each_case
 from tests.server.compat.conversation_memory.memory_user import MemoryUser, open_memory_users
@@ -142,8 +143,8 @@ async def test_conversations_that_match_all_concepts_are_found_by_meaning(
 
 
 def test_incomplete_vectors_are_reported() -> None:
-    assert SemanticStatus("on", 1.0).note is None
-    assert SemanticStatus("partial", 0.456).note == (
+    assert semantic_note(SemanticStatus("on", 1.0)) is None
+    assert semantic_note(SemanticStatus("partial", 0.456)) == (
         "Only 45% of the texts were compared by meaning: the others have no embeddings yet."
     )
 

@@ -151,8 +151,8 @@ class _UserStates(Struct):
 class InProcessSessionStates:
     """Keeps session states in this process, by user, so that a user's own sessions are evicted first.
 
-    Ordered dicts instead of a `TTLCache` for each user in an `LRUCache`, which measured each state twice in every search
-    and kept evicted ones until the next garbage collection: 28 % more memory after 250,000 sessions."""
+    Ordered dicts instead of a `TTLCache` for each user in an `LRUCache`, which measured each state twice in every
+    search and kept evicted ones until the next garbage collection: 28 % more memory after 250,000 sessions."""
 
     def __init__(self, limits: SessionStateLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits

@@ -215,7 +215,7 @@ class OAuthTokens:
         proof = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=")
         if not _VERIFIER.match(verifier) or not hmac.compare_digest(proof, challenge.encode()):
             return invalid_grant("code_verifier: does not match the code_challenge")
-        if problem := _target_problem(grant, request):
+        if problem := _target_problem(grant.resource, request):
             return problem
         return self.issue(db, grant, grant.scopes, has_refresh_token=request.has_refresh_token)
 
@@ -234,7 +234,7 @@ class OAuthTokens:
             return problem
         # Clients repeat the scopes that they asked for. Those that the person did not grant stay out.
         scopes = grant.scopes if request.scopes is None else grant.scopes & request.scopes
-        if problem := _target_problem(grant, request):
+        if problem := _target_problem(grant.resource, request):
             return problem
         if not scopes:
             return OAuthError("invalid_scope", "scope: expected one that was granted")
@@ -259,10 +259,10 @@ def client_problem(grant: GrantRecord, *, is_verified: bool) -> OAuthError | Non
     return InvalidClient("client_assertion: expected, because the client's metadata document names private_key_jwt")
 
 
-def _target_problem(grant: GrantRecord, request: TokenRequest) -> OAuthError | None:
-    if request.resource in (None, grant.resource):
+def _target_problem(resource: str, request: TokenRequest) -> OAuthError | None:
+    if request.resource in (None, resource):
         return None
-    return OAuthError("invalid_target", f"resource: expected {grant.resource}, which was authorized")
+    return OAuthError("invalid_target", f"resource: expected {resource}, which was authorized")
 
 
 # -- device codes ------------------------------------------------------------------------------------------------------
@@ -375,13 +375,15 @@ class DeviceCodes:
 
     def _poll(self, db: ControlConnection, digest: bytes, request: TokenRequest) -> _Outcome:
         row = db.execute(
-            "SELECT client_id, expires_at, polled_at, interval_s, state, grant_id FROM oauth_device_codes "
+            "SELECT client_id, expires_at, polled_at, interval_s, state, grant_id, resource FROM oauth_device_codes "
             "WHERE hash = ?",
             (digest,),
         ).fetchone()
         if row is None or row[0] != request.client_id:
             return invalid_grant("device_code: not accepted")
-        _, expires_at, polled_at, interval_s, state, grant_id = row
+        _, expires_at, polled_at, interval_s, state, grant_id, resource = row
+        if problem := _target_problem(resource, request):
+            return problem
         now, polled = self._clock(), "UPDATE oauth_device_codes SET polled_at = ?, interval_s = ? WHERE hash = ?"
         if now >= expires_at:
             return OAuthError("expired_token", "device_code: expired; start again")

@@ -38,7 +38,12 @@ from sources.storage.postgres.schema import LibrarySchemas
 from sources.storage.postgres.search.meaning import CoverageMemory
 from sources.storage.postgres.search.statistics import IndexCounts
 from sources.storage.postgres.tables import TENANT_TABLES
-from sources.storage.postgres.vectors.vector_tables import VectorExtension, VectorExtensionMemory, count_passages
+from sources.storage.postgres.vectors.vector_tables import (
+    VectorExtension,
+    VectorExtensionMemory,
+    count_passages,
+    prepare_vectors,
+)
 from sources.storage.quota import UserQuota
 from sources.storage.search.vocabulary import VocabularyMemory
 from sources.storage.tables.sql import TextIndex
@@ -261,7 +266,7 @@ class PostgresDatabase:
         """Raises SemanticUnavailable if the server has no pgvector."""
         if not self._options.extension.is_known:
             await self._options.prepare()
-            await self.run_control("embeddings", self._options.extension.prepare)
+            self._options.extension.remember(await self.run_control("embeddings", prepare_vectors))
         return self._options.extension.require()
 
     async def exists(self) -> bool:

@@ -31,6 +31,10 @@ async def test_device_gets_tokens_of_the_person_who_entered_its_code(tmp_path: P
             page = await ada.open(codes["verification_uri"])
             asked = await ada.submit(page, {"user_code": codes["user_code"].lower().replace("-", " ")})
             done = await ada.submit(asked, {"decision": "allow"})
+            profile = f"{server.mcp}/research"
+            other_resource = await client.token_request(
+                grant_type=DEVICE, device_code=codes["device_code"], resource=profile
+            )
             complete = await bob.open(of_bob["verification_uri_complete"])
             denied = await bob.submit(await bob.submit(complete), {"decision": "deny"})
         tokens = (await poll(client, codes["device_code"])).json()
@@ -40,6 +44,7 @@ async def test_device_gets_tokens_of_the_person_who_entered_its_code(tmp_path: P
 
     assert codes["verification_uri"] == f"{server.url}/device"
     assert pending.json()["error"] == "authorization_pending"
+    assert other_resource.json()["error"] == "invalid_target"
     assert "Allow “TV” to use your library?" in asked.words
     assert codes["user_code"] in asked.words
     assert "TV now has access" in done.words

@@ -152,25 +152,35 @@ class VectorExtensionMemory:
             raise SemanticUnavailable(self._reason)
         return self._extension
 
-    def check(self, connection: PostgresConnection) -> None:
-        """Looks for the extension, or installs it."""
-        installed = _find_or_install(connection)
+    def remember(self, found: VectorExtension | str) -> None:
+        """Takes what `find_extension` or `prepare_vectors` returned, after their transaction was committed: a write
+        that sees the extension earlier would use a table that does not exist yet."""
         self._checked_at = time.monotonic()
-        if installed is None:
-            self._reason = _ABSENT
-        elif installed.version < _MIN_VERSION:
-            version = ".".join(map(str, installed.version))
-            self._reason = f"semantic search in PostgreSQL needs pgvector 0.7 or newer, but the database has {version}"
+        if isinstance(found, str):
+            self._reason = found
         else:
-            self._extension = installed
+            self._extension = found
 
-    def prepare(self, connection: PostgresConnection) -> None:
-        """Also creates the table of vectors, in a transaction of the control data."""
-        self.check(connection)
-        if self._extension is not None and not connection.execute(_HAS_TABLE).fetchall()[0][0]:
-            connection.execute("SELECT pg_advisory_xact_lock(?)", (_TABLE_LOCK,))
-            if not connection.execute(_HAS_TABLE).fetchall()[0][0]:
-                connection.run_script("; ".join(vectors_table(self._extension.vector_type)))
+
+def find_extension(connection: PostgresConnection) -> VectorExtension | str:
+    """Looks for the extension, or installs it. Returns the reason if it cannot be used."""
+    installed = _find_or_install(connection)
+    if installed is None:
+        return _ABSENT
+    if installed.version < _MIN_VERSION:
+        version = ".".join(map(str, installed.version))
+        return f"semantic search in PostgreSQL needs pgvector 0.7 or newer, but the database has {version}"
+    return installed
+
+
+def prepare_vectors(connection: PostgresConnection) -> VectorExtension | str:
+    """Also creates the table of vectors, in a transaction of the control data."""
+    found = find_extension(connection)
+    if isinstance(found, VectorExtension) and not connection.execute(_HAS_TABLE).fetchall()[0][0]:
+        connection.execute("SELECT pg_advisory_xact_lock(?)", (_TABLE_LOCK,))
+        if not connection.execute(_HAS_TABLE).fetchall()[0][0]:
+            connection.run_script("; ".join(vectors_table(found.vector_type)))
+    return found
 
 
 def _find_or_install(connection: PostgresConnection) -> VectorExtension | None:

@@ -17,7 +17,7 @@ from sources.storage.postgres import PostgresLibraries
 from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.jobs import claim
 from sources.storage.postgres.vectors.library_vectors import EMBEDDING_LEASE, LibraryVectors
-from sources.storage.postgres.vectors.vector_tables import read_state
+from sources.storage.postgres.vectors.vector_tables import _TABLE_LOCK, read_state
 from sources.storage.tables.sql import Update
 from tests.servers.postgres import with_database
 from tests.servers.shared import SharedServer
@@ -59,6 +59,26 @@ async def test_two_servers_embed_each_text_once(libraries: LibraryFixture, datab
         assert await read(libraries, count("vector_queue")) == 0
         async with other.library("ada") as ada:
             assert (await ada.notes.search(make_search("vehicle"))).semantic.status == "on"
+
+
+async def test_writes_succeed_while_the_table_of_vectors_is_created(
+    libraries: LibraryFixture, database_url: str
+) -> None:
+    async with libraries.library("ada") as ada:
+        await ada.notes.create(NoteDraft(title="Car", content=CAR))
+    connection = await asyncpg.connect(database_url)
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _TABLE_LOCK)
+        embedding = asyncio.create_task(libraries.embed("ada"))
+        waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)"
+        while not await connection.fetchval(waiting):
+            await asyncio.sleep(0.01)
+        async with libraries.library("ben") as ben:
+            await ben.notes.create(NoteDraft(title="Bread", content=BREAD))
+    await connection.close()
+    await embedding
+
+    assert await read(libraries, count("vectors")) == 1
 
 
 async def test_server_waits_while_another_one_embeds_the_library(libraries: LibraryFixture) -> None:

@@ -85,6 +85,7 @@ _EMBEDDED_FIELDS = ((), ("own",))
 
 _decode_numbers = Decoder(list[int]).decode
 _by_score = attrgetter("score", "last_modified")
+_entry_of, _rowid_of, _word_of = attrgetter("entry"), attrgetter("rowid"), attrgetter("word")
 _NO_FILTER = SqlFilter()
 # The candidates of a page, whether there are more, and how many there are, if that is known.
 _Page = tuple[list[HitCandidate], bool, int | None]
@@ -260,7 +261,7 @@ class TextSearch:
     def count_terms(self) -> list[int]:
         """Returns how many entries match each term of the query."""
         if self._frequencies is None:
-            matches = [self._match_text(term.word) for term in self.search.query.terms]
+            matches = [*map(self._match_text, map(_word_of, self.search.query.terms))]
             self._frequencies = self._statistics.count_each(self._connection, self.target.index, matches)
         return self._frequencies
 
@@ -317,10 +318,11 @@ class TextSearch:
         # A phrase that is quoted in a sentence comes before everything else; otherwise what has all words does.
         preferred = search.query.preferred
         if not preferred and self.target.prefers_all_terms:
-            preferred = tuple([term.word for term in search.query.own_terms])
+            preferred = tuple(map(_word_of, search.query.own_terms))
         if not preferred:
             return MatchTier(match, "rank")
-        return MatchTier(match, "rank", self._match_text(AllOf(preferred) if len(preferred) > 1 else preferred[0]))
+        [*others, last] = preferred
+        return MatchTier(match, "rank", self._match_text(AllOf(preferred) if others else last))
 
     def _tier_sql(self, tier: MatchTier) -> TierSql:
         is_ranked = tier.order == "rank" or self.search.scoring == "minmax" or self._item_bits > 0
@@ -549,7 +551,7 @@ class TextSearch:
         """Adds the cosines to the scores of candidates, and sorts them. Times and people that the query names count in
         both parts."""
         weight = self._weight
-        cosines = scan.best_cosines([candidate.entry for candidate in candidates])
+        cosines = scan.best_cosines([*map(_entry_of, candidates)])
         cosines = self._boosts.apply_to(cosines, candidates)
         for candidate, cosine in zip(candidates, cosines, strict=True):
             lexical = candidate.score
@@ -584,16 +586,16 @@ class TextSearch:
         rowid = "CAST(wanted.value AS BIGINT)"
         sql = f"SELECT {rowid} FROM {target.dialect.listed()} {target.join_on(rowid)} WHERE {target.is_live}"
         rows = self._connection.execute(
-            f"{sql}{self._filter.sql}", (json_array([entry.rowid for entry in entries]), *self._filter.parameters)
+            f"{sql}{self._filter.sql}", (json_array([*map(_rowid_of, entries)]), *self._filter.parameters)
         )
         passing = {rowid for (rowid,) in rows}
         return [entry for entry in entries if entry.rowid in passing]
 
     def _fetch_near(self, entries: Sequence[NearEntry]) -> list[HitCandidate]:
-        candidates = self.target.candidates(self._connection, [entry.rowid for entry in entries])
+        candidates = self.target.candidates(self._connection, [*map(_rowid_of, entries)])
         if len(candidates) < len(entries):
             entries = self._passing(entries)
-            candidates = self.target.candidates(self._connection, [entry.rowid for entry in entries])
+            candidates = self.target.candidates(self._connection, [*map(_rowid_of, entries)])
         for entry in entries:
             self._near[entry.rowid] = entry
         return candidates

@@ -9,7 +9,7 @@ rows of all files of the library are counted instead.
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from operator import add
+from operator import add, itemgetter
 
 from loguru import logger
 from msgspec import Struct
@@ -73,7 +73,7 @@ class LibraryIndexes:
         """Returns the content of an index that a connection sees. If readers see different versions, which they do for
         moments only, the last one is kept."""
         sql = f"SELECT block FROM {schema}.{table}_data WHERE id IN ({_AVERAGES_ROWID}, {_STRUCTURE_ROWID})"
-        version = b"|".join([block for (block,) in connection.execute(sql)])
+        version = b"|".join(map(itemgetter(0), connection.execute(sql)))
         content = self._contents.get(table)
         if content is None or content.version != version or len(content.counts) > COUNTS_MAX:
             content = self._contents[table] = IndexContent(schema, version)

@@ -303,7 +303,9 @@ class MeaningScan:
         status = self._snapshot.statuses.get(key)
         if status is None:
             tables, state, model = self._meaning.tables, self._snapshot.state, self._meaning.model
-            share = min([1.0, *[matrix.loaded_share for _, _, matrix, _ in self._scans]])
+            share = 1.0
+            for _, _, matrix, _ in self._scans:
+                share = min(share, matrix.loaded_share)
             is_current = state is not None and state.model == model.id
             if not is_current or tables.has_missing(self._connection, state, self._kinds):
                 share *= tables.coverage(count, state, self._kinds, 0 if is_current else self._number).share
@@ -317,7 +319,10 @@ class MeaningScan:
         self, count: int, least: float, floor: float, allowed: Collection[int] | None = None
     ) -> list[NearEntry]:
         entries: list[NearEntry] = []
-        if max([0.0, *[cosines.max(initial=0).item() for _, _, _, cosines in self._scans]]) < floor:
+        greatest = 0.0
+        for _, _, _, cosines in self._scans:
+            greatest = max(greatest, cosines.max(initial=0).item())
+        if greatest < floor:
             return entries
         for kind, sign, matrix, cosines in self._scans:
             own = allowed if allowed is None else [sign * item for item in allowed if sign * item > 0]

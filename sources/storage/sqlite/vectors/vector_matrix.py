@@ -11,7 +11,7 @@ import ctypes
 import platform
 import sqlite3
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from types import ModuleType
 
 import numpy as np
@@ -57,7 +57,10 @@ if simsimd is not None:
 
 def squares_of(codes: NDArray[np.int8]) -> NDArray[np.float32]:
     """Returns the square of the length of each vector."""
-    return np.concatenate([np.square(block, dtype=np.float32).sum(axis=1) for block in _blocks(codes)])
+    blocks = range(0, len(codes), _BLOCK_ROWS)
+    return np.concatenate(
+        [np.square(codes[start : start + _BLOCK_ROWS], dtype=np.float32).sum(axis=1) for start in blocks]
+    )
 
 
 def dot_products(
@@ -73,11 +76,8 @@ def dot_products(
         products /= 2
         return products
     query = vector.astype(np.float32)
-    return np.concatenate([block.astype(np.float32) @ query for block in _blocks(codes)])
-
-
-def _blocks(codes: NDArray[np.int8]) -> Iterator[NDArray[np.int8]]:
-    return (codes[start : start + _BLOCK_ROWS] for start in range(0, len(codes), _BLOCK_ROWS))
+    blocks = range(0, len(codes), _BLOCK_ROWS)
+    return np.concatenate([codes[start : start + _BLOCK_ROWS].astype(np.float32) @ query for start in blocks])
 
 
 # A vector is scaled so that its greatest possible product with another is the square of this number.
@@ -107,16 +107,9 @@ class VectorMatrix:
         self._squares: NDArray[np.float32] = np.empty(0, np.float32)
         self._order: NDArray[np.int64] | None = None
         self._sorted_rows = self._rows
-        self._stored = 0
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self._ids) * (self._dimension + _BYTES_PER_ROW)
-
-    @property
-    def loaded_share(self) -> float:
-        """The share of the vectors that fit into memory. The oldest are left out."""
-        return min(1.0, self._rows_max / self._stored) if self._stored else 1.0
+        self.size_bytes = 0
+        # The share of the vectors that fit into memory. The oldest are left out.
+        self.loaded_share = 1.0
 
     def refresh(self, connection: sqlite3.Connection, version: tuple[int, int]) -> bool:
         """Removes and adds what the snapshot of the connection lacks or has. Returns whether anything may have changed,
@@ -150,13 +143,21 @@ class VectorMatrix:
                 blocks.append((np.array(ids, np.int64), np.array(items, np.int64), codes))
             if blocks:
                 # Read from the newest to the oldest, so that the newest are kept if there are too many.
-                new_ids, new_rows, new_codes = (np.concatenate(parts)[::-1] for parts in zip(*blocks, strict=True))
-                self._ids = np.concatenate((self._ids, new_ids))[-self._rows_max :]
-                self._rows = np.concatenate((self._rows, new_rows))[-self._rows_max :]
-                self._codes = np.ascontiguousarray(np.concatenate((self._codes, new_codes))[-self._rows_max :])
-                self._squares = np.concatenate((self._squares, squares_of(new_codes)))[-self._rows_max :]
+                new_ids, new_rows, new_codes = zip(*blocks, strict=True)
+                codes = np.concatenate(new_codes)[::-1]
+                self._ids = np.concatenate((self._ids, np.concatenate(new_ids)[::-1]))[-self._rows_max :]
+                self._rows = np.concatenate((self._rows, np.concatenate(new_rows)[::-1]))[-self._rows_max :]
+                self._codes = np.ascontiguousarray(np.concatenate((self._codes, codes))[-self._rows_max :])
+                self._squares = np.concatenate((self._squares, squares_of(codes)))[-self._rows_max :]
                 self._order = None
-            self._stored = len(self._ids) if len(self._ids) < self._rows_max else self._count(connection)
+            loaded = len(self._ids)
+            self.size_bytes = loaded * (self._dimension + _BYTES_PER_ROW)
+            if loaded >= self._rows_max:
+                sql = f"SELECT count(*) FROM {self._kind.vectors} WHERE model = ?"
+                [stored] = connection.execute(sql, (self._model,)).fetchone()
+                self.loaded_share = min(1.0, self._rows_max / stored)
+            else:
+                self.loaded_share = 1.0
             self._version = version
         return is_changed
 
@@ -216,7 +217,3 @@ class VectorMatrix:
         for first, end in zip(firsts.tolist(), ends.tolist(), strict=True):
             best.append(max(0.0, cosines[self._order[first:end]].max().item()) if first < end else 0.0)
         return best
-
-    def _count(self, connection: sqlite3.Connection) -> int:
-        sql = f"SELECT count(*) FROM {self._kind.vectors} WHERE model = ?"
-        return int(connection.execute(sql, (self._model,)).fetchone()[0])

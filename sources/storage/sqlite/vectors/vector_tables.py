@@ -194,7 +194,7 @@ class VectorTables(Struct, frozen=True):
         return saved
 
     def has_old_models(self, connection: sqlite3.Connection) -> bool:
-        return len(connection.execute(f"SELECT 1 FROM {self._models(connection)} LIMIT 2").fetchall()) > 1
+        return len(connection.execute(f"SELECT 1 FROM {self._schema(connection)}.vector_models LIMIT 2").fetchall()) > 1
 
     def drop_old_vectors(self, connection: sqlite3.Connection) -> bool:
         """Deletes one batch of the vectors of other models. Returns whether there may be more."""
@@ -222,7 +222,7 @@ class VectorTables(Struct, frozen=True):
         state = self.state(connection)
         if state is None or state.model not in choices or self.is_complete(connection, state):
             return state.model if state is not None else None
-        sql = f"SELECT name FROM {self._models(connection)} WHERE name <> ? ORDER BY number"
+        sql = f"SELECT name FROM {self._schema(connection)}.vector_models WHERE name <> ? ORDER BY number"
         names = _first_column(connection, sql, state.model)
         return names[0] if names else state.model
 
@@ -231,11 +231,11 @@ class VectorTables(Struct, frozen=True):
         return TextSample(state.model if state is not None else None, sample_texts(connection, SQLITE, self.kinds))
 
     def model_numbers(self, connection: sqlite3.Connection) -> dict[str, int]:
-        return dict(connection.execute(f"SELECT name, number FROM {self._models(connection)}").fetchall())
+        return dict(connection.execute(f"SELECT name, number FROM {self._schema(connection)}.vector_models").fetchall())
 
     def model_number(self, connection: sqlite3.Connection, model: str) -> int:
         """Returns the number of a model in this file, or 0, which no model has."""
-        sql = f"SELECT number FROM {self._models(connection)} WHERE name = ?"
+        sql = f"SELECT number FROM {self._schema(connection)}.vector_models WHERE name = ?"
         row = connection.execute(sql, (model,)).fetchone()
         return int(row[0]) if row else 0
 
@@ -308,9 +308,6 @@ class VectorTables(Struct, frozen=True):
     def _schema(self, connection: sqlite3.Connection) -> str:
         """A reader has all files of the library, which each have tables with these names."""
         return connection.schema_of(self.file) if isinstance(connection, JobConnection) else "main"
-
-    def _models(self, connection: sqlite3.Connection) -> str:
-        return f"{self._schema(connection)}.vector_models"
 
     def _ddl(self) -> Iterator[str]:
         for kind in self.kinds:

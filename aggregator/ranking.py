@@ -72,7 +72,7 @@ def group_by_item(hits: Sequence[RankedHit]) -> list[RankedHit]:
 
 
 def merge_duplicates(results: Sequence[RankedHit]) -> list[RankedHit]:
-    """Of results with the same content, only the first remains, and lists the URIs of the others in `also_in`."""
+    """Of results with the same content, only the first remains, and lists the others in `duplicates`."""
     contents = set(map(_content_key_of, results))
     if len(contents) == len(results) and None not in contents:
         return list(results)

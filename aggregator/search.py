@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from aggregator.contract import (
     FacetedSearch,
     KnowledgeSearch,
     SearchDefaults,
+    Shape,
     build_arguments,
     choose_sources,
     permitted_sources,
@@ -82,7 +83,6 @@ OWN_LIBRARY_ONLY = (None,)
 TOPIC_QUERIES_MAX = 3
 TOPIC_TERMS_MAX = 6
 _PART_DIGITS = 4
-HitExtraBytes = Callable[[SearchDefaults], int]
 
 
 class SearchResult(Struct, frozen=True):
@@ -165,31 +165,27 @@ class Aggregator:
         """Returns "unhealthy" while the source is skipped for this user after repeated failures."""
         return "unhealthy" if self._breaker.wait_s(principal.user_id, source) > 0 else "healthy"
 
-    async def search(
-        self,
-        context: RequestContext,
-        request: KnowledgeSearch,
-        hit_extra_bytes: HitExtraBytes | None = None,
-    ) -> contract.KnowledgeResponse:
+    async def search(self, context: RequestContext, request: KnowledgeSearch) -> contract.KnowledgeResponse:
         """Searches, as `search_with_defaults` does. The response has every field of its results."""
-        return (await self.search_with_defaults(context, request, hit_extra_bytes)).response
+        return (await self.search_with_defaults(context, request)).response
 
     async def search_with_defaults(
         self,
         context: RequestContext,
         request: KnowledgeSearch,
-        hit_extra_bytes: HitExtraBytes | None = None,
+        shape: Shape | UnsetType = UNSET,
+        compact_extra_bytes: int = 0,
     ) -> SearchResult:
         """Counts how the search ended. Raises Overloaded if the search would have to wait too long, and SearchFailed if
-        no source could be searched. `hit_extra_bytes` returns what the caller adds to each hit of a page, whose size is
-        limited."""
+        no source could be searched. In the compact shape, which `shape` or else the defaults ask for, the caller adds
+        about `compact_extra_bytes` to each hit of a page, whose size is limited."""
         try:
             async with (
                 self._queue.turn(context.user_id, request.deadline_ms),
                 self._libraries.library(context) as library,
             ):
                 state = await find_session_state(self._session_states, context, request.session)
-                plan = self._plan(context, request, state, hit_extra_bytes)
+                plan = self._plan(context, request, state, shape, compact_extra_bytes)
                 # First only as typed: whether the query is relaxed depends on all sources.
                 is_strict = plan.query.relaxed is not None
                 while True:
@@ -216,8 +212,14 @@ class Aggregator:
                 query = request.query[: self._settings.fixed.query_max_chars]
                 owner = plan.context.principal.owner()
                 await self._session_states.record(state.handle, owner, query, seen, plan.defaults.seen_max)
-        except BaseException as error:
-            self.outcomes[_outcome_of(error)] += 1
+        except Overloaded:
+            self.outcomes["refused"] += 1
+            raise
+        except SearchFailed:
+            self.outcomes["failed"] += 1
+            raise
+        except BaseException:
+            self.outcomes["error"] += 1
             raise
         self.outcomes["partial" if contract.failed_reports(response) else "complete"] += 1
         return SearchResult(response, short_response, plan.defaults)
@@ -325,7 +327,8 @@ class Aggregator:
         context: RequestContext,
         request: KnowledgeSearch,
         state: SessionState,
-        hit_extra_bytes: HitExtraBytes | None,
+        shape: Shape | UnsetType,
+        compact_extra_bytes: int,
     ) -> SearchPlan:
         if state.defaults:
             context = with_session_defaults(context, state.defaults)
@@ -377,7 +380,7 @@ class Aggregator:
             defaults=defaults,
             has_default_size=has_default_size,
             has_all_fields=has_all_fields,
-            max_bytes=max_bytes - (limit * hit_extra_bytes(defaults) if hit_extra_bytes is not None else 0),
+            max_bytes=max_bytes - (limit * compact_extra_bytes if (shape or defaults.shape) == "compact" else 0),
         )
 
     async def _explain(
@@ -414,16 +417,6 @@ class Aggregator:
             }
             or UNSET,
         )
-
-
-def _outcome_of(error: BaseException) -> SearchOutcome:
-    match error:
-        case Overloaded():
-            return "refused"
-        case SearchFailed():
-            return "failed"
-        case _:
-            return "error"
 
 
 async def _render(

@@ -16,7 +16,7 @@ from config.numbers import clamp
 from config.settings import Settings
 from sources import items
 from sources.library_source import LibrarySource
-from sources.query import ParsedQuery, parse_literal
+from sources.query import parse_literal
 from sources.records import SemanticStatus
 from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, SourceQuery
 from sources.source import RankedHit, Source, SourceHits
@@ -91,7 +91,8 @@ class SimilarItems:
                 for passage in passages:
                     defaults = items.request_defaults(context.config)
                     search = Search(
-                        query=_meaning_of(passage),
+                        # Without terms, so that nothing is highlighted.
+                        query=replace(parse_literal(passage), terms=(), read_as=None, prose=passage),
                         limit=_DEPTH,
                         deadline_ms=self._settings.search_deadline_ms,
                         ranking="meaning",
@@ -108,7 +109,10 @@ class SimilarItems:
                     )
                     for source, page in await self._search(library, query, item, sources):
                         pages.append(page)
-                        _keep_best(ranked, source, page)
+                        for hit in page.hits:  # the nearest of each item
+                            key = _key(hit.source, hit.id)
+                            if key not in ranked or hit.score > ranked[key].hit.score:
+                                ranked[key] = _SimilarHit(hit, source, page.query)
             ranked.pop(_key(item.meta.source, item.meta.conversation_id or item.meta.id), None)
             is_complete = not any(page.has_more for page in pages)
             hits = list(ranked.values())
@@ -142,11 +146,6 @@ class SimilarItems:
         return list(zip(sources, pages, strict=True))
 
 
-def _meaning_of(passage: str) -> ParsedQuery:
-    """A query without terms: nothing is highlighted."""
-    return replace(parse_literal(passage), terms=(), read_as=None, prose=passage)
-
-
 def _passages(item: items.GetResponse) -> list[str]:
     text, title = item.content, (item.meta.title or "").strip()
     chunks = split_into_chunks(text, _PASSAGE_CHARS, 0)
@@ -154,14 +153,6 @@ def _passages(item: items.GetResponse) -> list[str]:
         chunks = [chunks[number * len(chunks) // _PASSAGES_MAX] for number in range(_PASSAGES_MAX)]
     passages = [f"{title}\n{text[chunk.start : chunk.end]}".strip() for chunk in chunks] or [title]
     return [passage for passage in passages if any(map(str.isalnum, passage))]
-
-
-def _keep_best(ranked: dict[tuple[str, str], _SimilarHit], source: LibrarySource, page: SourceHits) -> None:
-    """Keeps the nearest hit of each item."""
-    for hit in page.hits:
-        key = _key(hit.source, hit.id)
-        if key not in ranked or hit.score > ranked[key].hit.score:
-            ranked[key] = _SimilarHit(hit, source, page.query)
 
 
 def _key(source: str, item_id: str | int) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import chain
 from operator import attrgetter
@@ -45,7 +45,7 @@ class ToolText(Struct, frozen=True):
 class CollectionSearch(Protocol):
     """A collection of a library that can be searched."""
 
-    async def search(self, search: Search) -> HitPage: ...
+    def search(self, search: Search) -> Awaitable[HitPage]: ...
 
 
 class LibrarySource(ABC):

@@ -156,14 +156,6 @@ class RankedHit(Struct, frozen=True, kw_only=True, gc=False):
     parts: "tuple[RankedHit, ...]" = ()
     stream: str = ""
 
-    @property
-    def item(self) -> tuple[str, str | int]:
-        return self.source, self.id
-
-    @property
-    def also_in(self) -> tuple[str, ...]:
-        return tuple(self.duplicates)
-
 
 class SourceHits(Struct, frozen=True, kw_only=True):
     """One page of a source's hits. `query` is passed to `Source.render_hit` with each of them.

@@ -1,11 +1,9 @@
 """Export and deletion of all data of the caller."""
 
-import asyncio
 import hashlib
 import hmac
 import secrets
 import shutil
-import tempfile
 import time
 import zipfile
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -26,7 +24,7 @@ from server.operations.operation import ManagedLibraryRequest, NoArguments, Stre
 from server.operations.sharing import managed_library
 from server.operations.users import remove_user, require_group_choice
 from server.runtime import Runtime
-from sources.exporters.export import Selected
+from sources.exporters.export import Selected, in_thread
 from sources.exporters.export import export_library as write_export
 from sources.storage.contract import ItemsChange
 from sources.storage.job_queue import background_jobs
@@ -215,19 +213,20 @@ async def _archive(
     """Writes the export to the data directory, which is private, and sends it as a zip."""
     # What a process that was killed leaves in this folder is removed at the next start.
     uploads = services.data_root.root / UPLOADS_FOLDER
-    await asyncio.to_thread(uploads.mkdir, 0o700, exist_ok=True)
-    folder = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=uploads))
+    await in_thread(uploads.mkdir, 0o700, exist_ok=True)
+    folder = uploads / secrets.token_hex(8)
     try:
+        await in_thread(folder.mkdir, 0o700)
         # Reading a whole library must not hold up the calls of others.
         with background_jobs():
             async with services.libraries.library(context) as library:
                 await write_export(library, folder / "florilegium", selected)
-        archive = await asyncio.to_thread(_zip, folder)
+        archive = await in_thread(_zip, folder)
         with archive.open("rb") as file:
-            while block := await asyncio.to_thread(file.read, _BLOCK_BYTES):
+            while block := await in_thread(file.read, _BLOCK_BYTES):
                 yield block
     finally:
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        await in_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
 def _zip(folder: Path) -> Path:

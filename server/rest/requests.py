@@ -120,7 +120,7 @@ async def read_input(operation: Operation, request: Request, headers: Headers, b
         # What an address names is looked up, and PostgreSQL has no texts with NUL.
         for name, text in (*request.path_params.items(), *request.query_params.multi_items()):
             if "\0" in str(text):
-                raise InvalidParams(f"{name[:60]!r}: expected text without NUL characters")
+                raise InvalidParams(f"{name[:60]}: expected text without NUL characters")
         for name, text in request.query_params.multi_items():
             if name == "config":  # read by admission
                 continue

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from aggregator import contract
-from aggregator.contract import Dedupe, KnowledgeSearch, SearchDefaults, Shape, filter_names
+from aggregator.contract import Dedupe, KnowledgeSearch, Shape, filter_names
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import find_session_state
 from config.errors import InvalidParams
@@ -199,14 +199,14 @@ class KnowledgeTools:
         self._knowledge = knowledge
         self._settings = settings
         self._links = Permalinks(settings.base_url)
+        self._compact_extra_bytes = self._links.hit_extra_bytes
 
     async def search(
         self, call: Call, arguments: ShapedSearch
     ) -> contract.KnowledgeResponse | ToolResult | Mapping[str, Any]:
-        def extra_bytes(defaults: SearchDefaults) -> int:
-            return self._links.hit_extra_bytes if (arguments.shape or defaults.shape) == "compact" else 0
-
-        result = await self._knowledge.aggregator.search_with_defaults(call.context, arguments, extra_bytes)
+        result = await self._knowledge.aggregator.search_with_defaults(
+            call.context, arguments, arguments.shape, self._compact_extra_bytes
+        )
         response, defaults = result.response, result.defaults
         if (arguments.shape or defaults.shape) == "compact":
             return compact_response(contract.without_repetition(response), self._links)

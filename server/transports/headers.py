@@ -107,7 +107,9 @@ def check_headers(headers: Headers, request: Request, version: Any, mirrored: It
     parameter_name = _NAME_PARAMETERS.get(request.method)
     if parameter_name is not None and (name := request.params.get(parameter_name)) is not None:
         header = headers.get(NAME)
-        if header is None or _decode_value(header) != name:
+        if header is not None and header.startswith("="):
+            header = _decode_value(header)
+        if header != name:
             raise HeaderMismatch(f"Mcp-Name does not match {parameter_name!r} of the body")
     for parameter in mirrored:
         header = headers.get(_PARAM_PREFIX + parameter.token.lower().encode())

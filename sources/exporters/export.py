@@ -8,11 +8,11 @@ included.
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b, file_digest
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, ParamSpec, TypeVar
 from unicodedata import normalize
 
 import msgspec
@@ -94,6 +94,8 @@ def front_matter(row: Record, title: str, **more_fields: str) -> str:
     return "".join(("---\n", *lines, "---\n\n"))
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
 R = TypeVar("R", bound=Record)
 # The ids of items by source.
 Selected = Mapping[str, Sequence[str | int]]
@@ -106,12 +108,21 @@ _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
 
 
+async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Waits for the thread even if the caller is cancelled, who may then remove what it writes."""
+    running = asyncio.create_task(asyncio.to_thread(work, *args, **kwargs))
+    try:
+        return await asyncio.shield(running)
+    finally:
+        await asyncio.wait((running,))
+
+
 async def export_library(library: Library, folder: Path, selected: Selected | None = None) -> ExportManifest:
     """Writes in threads, because a library may be large. Raises Conflict if the folder is not empty: nothing is ever
     overwritten. With `selected`, only these items are exported, and nothing that is not an item."""
     try:
-        await asyncio.to_thread(create_empty_folder, folder)
-        await asyncio.to_thread(_write_file, folder / UNFINISHED_MANIFEST, [])
+        await in_thread(create_empty_folder, folder)
+        await in_thread(_write_file, folder / UNFINISHED_MANIFEST, [])
         export = _LibraryExport(library, folder, selected)
         own = {"chats": export.export_chats, "media": export.export_media, "notes": export.export_notes}
         # Characters first: conversations refer to them by the ids that are collected meanwhile.
@@ -128,8 +139,8 @@ async def export_library(library: Library, folder: Path, selected: Selected | No
                 await (own[kind.source]() if kind.source in own else export.export_items(kind))
         if selected is None and (searches := await library.bookmarks.get(SAVED_SEARCHES)):
             content = msgspec.json.format(searches.encode())
-            await asyncio.to_thread(_write_file, folder / lines.SAVED_SEARCHES_FILE, [content])
-        return await asyncio.to_thread(_write_manifest, folder, export.counts)
+            await in_thread(_write_file, folder / lines.SAVED_SEARCHES_FILE, [content])
+        return await in_thread(_write_manifest, folder, export.counts)
     except OSError as error:
         raise StorageError(f"the export cannot be written: {error.strerror or 'disk error'}") from error
 
@@ -170,7 +181,7 @@ class _LibraryExport:
 
         async with self._open_kind(kind.source) as file:
             async for rows in self._pages(kind.source):
-                await asyncio.to_thread(write, rows, file)
+                await in_thread(write, rows, file)
 
     async def export_notes(self) -> None:
         notes = self._library.notes
@@ -187,7 +198,7 @@ class _LibraryExport:
                         images = [await notes.image(row.uuid, name) for name in await notes.image_names(row.uuid)]
                     except NotFound:
                         images = []  # changed since its names were read
-                    await asyncio.to_thread(write, file, row, images)
+                    await in_thread(write, file, row, images)
 
     async def export_media(self) -> None:
         media = self._library.media
@@ -205,7 +216,7 @@ class _LibraryExport:
                         chunks = await media.chunks(row.id, 0, _CHUNKS_MAX)
                     except NotFound:
                         continue  # deleted since the page was read
-                    await asyncio.to_thread(write, file, row, content, segments, chunks)
+                    await in_thread(write, file, row, content, segments, chunks)
 
     async def export_chats(self) -> None:
         self.counts["messages"] = 0
@@ -231,11 +242,11 @@ class _LibraryExport:
                 self._write_line(file, "messages", lines.message_line(message))
                 page.write(message_section(message).encode())
 
-        with await asyncio.to_thread(_create_file, path) as page:
-            await asyncio.to_thread(write_head, page)
+        with await in_thread(_create_file, path) as page:
+            await in_thread(write_head, page)
             position = 0
             while messages := await self._library.chats.messages_around(chat.id, position, 0, _PAGE_ROWS):
-                await asyncio.to_thread(write_messages, page, messages)
+                await in_thread(write_messages, page, messages)
                 position = messages[-1].position + 1
 
     # -- reading -------------------------------------------------------------------------------------------------------

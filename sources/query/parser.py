@@ -132,10 +132,9 @@ def _parse_plain_words(text: str, typed: Sequence[str], limits: QueryLimits) -> 
             words[root] = with_other_spellings(Word(word, (Phrase(word, (token,)),)))
     if not 0 < len(words) <= limits.max_terms:
         return None
-    terms = tuple(map(Term, words.values(), counts.values()))
     return ParsedQuery(
-        expression=AnyOf(tuple(words.values())) if len(terms) > 1 else terms[0].word,
-        terms=terms,
+        expression=_any_of(tuple(words.values())),
+        terms=tuple(map(Term, words.values(), counts.values())),
         filters=_NO_FILTERS,
         read_as=None,
         has_operators=False,

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from sources.storage.search.engine import HitCandidate
 
 # The whole formula, by words: each term of the query has a weight (`term_weights`). A text gets the sum of those of
-# its terms, saturated by how often they occur (`Scorer.tally`), times the root of the share of the query that it has,
-# plus a share for a title that matches, divided by what the whole query could reach (`Scorer.scores`). `QueryBoosts`
-# then raises the odds for times and people that the query names. `TextSearch` adds the meaning: it replaces the score
-# by `(1 - w) * score + w * cosine`, where the cosine is boosted in the same way. Last, `MessageBoost` raises or lowers
-# the odds of messages.
+# its terms, saturated by how often they occur, times the root of the share of the query that it has, plus a share for a
+# title that matches, divided by what the whole query could reach (`Scorer.scores`). `QueryBoosts` then raises the odds
+# for times and people that the query names. `TextSearch` adds the meaning: it replaces the score by
+# `(1 - w) * score + w * cosine`, where the cosine is boosted in the same way. Last, `MessageBoost` raises or lowers the
+# odds of messages.
 
 # Term frequency saturation and length normalization as in BM25 (k1 1.2, b 0.75). The mean length is fixed at 600
 # characters, about 100 words, so that sources with short and with long texts are scored alike. All four values lie in

@@ -107,12 +107,6 @@ def charged_to(user_id: UserId) -> Iterator[None]:
         _CHARGED.reset(token)
 
 
-def charged_user(owner: UserId, group: JobGroup | None) -> UserId:
-    """Background work is done for the library, so that it counts for its owner, whoever caused it."""
-    charged = _CHARGED.get()
-    return owner if charged is None or (group is not None and group.is_background) else charged
-
-
 def background_jobs(*, is_maintenance: bool = False) -> AbstractContextManager[JobGroup]:
     """Jobs in the block are in the background: they yield to calls that someone is waiting for. Maintenance does not
     create a library for a user who has none."""
@@ -239,7 +233,10 @@ class JobQueue:
             return result
         group = CURRENT_GROUP.get()
         if group is not None and group.is_background:
+            # Done for the library, so that it counts for its owner, whoever caused it.
             job.pace = BackgroundPace(self)
+        else:
+            user_id = _CHARGED.get() or user_id
 
         def run_on_thread(*arguments: Any) -> T:
             cpu_before_s = time.thread_time()
@@ -263,7 +260,7 @@ class JobQueue:
                 stop(job)
 
         begin = partial(hand_over, (result, run_on_thread))
-        queued = QueuedJob(charged_user(user_id, group), lane, group, begin, result)
+        queued = QueuedJob(user_id, lane, group, begin, result)
         timer = RunTimer(queued, result, job.limit_s) if gives_up else None
         result.add_done_callback(end)
         self.add(queued)
@@ -613,7 +610,7 @@ class JointReads:
         self._next: dict[CallGroup, JointRead] = {}
 
     async def read(self, call: CallGroup, work: Callable[[Any], T], limit_s: float) -> T:
-        """Raises RunAlone, for example if the call starts no other read."""
+        """Raises RunAlone, for example if a read before it takes long."""
         loop = asyncio.get_running_loop()
         joint = self._next.get(call)
         if joint is None:
@@ -636,8 +633,7 @@ class JointReads:
     def _start(self, call: CallGroup) -> None:
         joint = self._next.pop(call)
         joint.parts = [part for part in joint.parts if not part.result.done()]
-        if len(joint.parts) < 2:
-            joint.pass_on()
+        if not joint.parts:
             return
         # The job belongs to the call. The event loop runs this in a context of its own.
         CURRENT_GROUP.set(call)

@@ -45,6 +45,10 @@ def limit_per_source(results: list[RankedHit], limit: int) -> list[RankedHit]:
     return limited
 
 
+def item_of(hit: RankedHit) -> tuple[str, str | int]:
+    return hit.source, hit.id
+
+
 def uris(hits: list[RankedHit]) -> list[str]:
     return [hit.uri for hit in hits]
 
@@ -86,9 +90,9 @@ def test_order_does_not_depend_on_the_order_of_the_input(hits: list[RankedHit]) 
 def test_every_hit_is_part_of_the_one_result_of_its_item_in_order(hits: list[RankedHit]) -> None:
     results = group_by_item(hits)
 
-    assert [result.item for result in results] == list(dict.fromkeys(hit.item for hit in hits))
+    assert [item_of(result) for result in results] == list(dict.fromkeys(map(item_of, hits)))
     for result in results:
-        assert uris([result, *result.parts]) == [hit.uri for hit in hits if hit.item == result.item]
+        assert uris([result, *result.parts]) == [hit.uri for hit in hits if item_of(hit) == item_of(result)]
 
 
 def test_conversation_is_one_result_with_its_messages_as_parts() -> None:
@@ -134,7 +138,7 @@ def test_hit_with_the_same_content_is_listed_with_the_better_one() -> None:
     same = "A text that was saved twice."
     items = (result_item("notes", 1, text=same), result_item("notes", 2), result_item("media", 3, text=same))
 
-    assert [(hit.uri, hit.also_in) for hit in merge_duplicates(ranked(*items))] == [
+    assert [(hit.uri, tuple(hit.duplicates)) for hit in merge_duplicates(ranked(*items))] == [
         ("notes://1", ("media://3",)),
         ("notes://2", ()),
     ]
@@ -144,6 +148,6 @@ def test_hit_with_the_same_content_is_listed_with_the_better_one() -> None:
 def test_every_hit_remains_or_is_listed_with_another_one(hits: list[RankedHit]) -> None:
     merged = merge_duplicates(hits)
 
-    listed = [uri for hit in merged for uri in hit.also_in]
+    listed = [uri for hit in merged for uri in hit.duplicates]
     assert sorted([*uris(merged), *listed]) == sorted(uris(hits))
-    assert all(len(hit.also_in) <= ALSO_IN_MAX for hit in merged)
+    assert all(len(hit.duplicates) <= ALSO_IN_MAX for hit in merged)

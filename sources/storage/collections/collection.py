@@ -366,8 +366,8 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
 
     # -- search --------------------------------------------------------------------------------------------------------
 
-    def search(self, search: Search) -> Coroutine[Any, Any, HitPage]:
-        return self._search_with_meaning(search, partial(SearchWork, self, search))
+    async def search(self, search: Search) -> HitPage:
+        return await self._search_with_meaning(search, partial(SearchWork, self, search))
 
     async def _search_with_meaning(
         self, search: Search, work_with: Callable[[QueryVector | SemanticStatus], Callable[[SqlConnection], HitPage]]

@@ -3,41 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sources.drafts import (
-    ConversationDraft,
-    MediaDraft,
-    NoteDraft,
-    ObservationDraft,
-    PromptDraft,
-)
+from sources import records
+from sources.drafts import ConversationDraft, MediaDraft, NoteDraft, ObservationDraft, PromptDraft
 from sources.query import ParsedQuery
-from sources.records import (
-    Conversation,
-    ExactHits,
-    HitPage,
-    MediaItem,
-    MessageHits,
-    Note,
-    Observation,
-    SavedPrompt,
-    SemanticStatus,
-)
 from sources.semantic.model import ModelInfo
 from sources.semantic.service import SemanticService
+from sources.storage.collections import items
 from sources.storage.collections.chats import Chats, exact_hits, message_hits
-from sources.storage.collections.collection import (
-    IdT,
-    ItemCollection,
-    SearchWork,
-    StorageSettings,
-    StoredCollection,
-)
-from sources.storage.collections.items import (
-    Media,
-    Notes,
-    Observations,
-    Prompts,
-)
+from sources.storage.collections.collection import IdT, ItemCollection, SearchWork, StorageSettings, StoredCollection
 from sources.storage.contract import ExactSearch, MessageSearch, Search
 from sources.storage.postgres.connection import WRITES, LibraryConnection
 from sources.storage.postgres.database import PostgresDatabase
@@ -63,7 +36,9 @@ class PostgresCollection(StoredCollection[RecordT, DraftT, IdT]):
         self._library = database
         self._statistics = self._entries = EntryStatistics(database.counts, settings.sources)
 
-    def run_search(self, connection: SqlConnection, search: Search, meaning: QueryVector | SemanticStatus) -> HitPage:
+    def run_search(
+        self, connection: SqlConnection, search: Search, meaning: QueryVector | records.SemanticStatus
+    ) -> records.HitPage:
         self.read_ahead(connection, [SearchWork(self, search, meaning)])
         return super().run_search(connection, search, meaning)
 
@@ -112,19 +87,19 @@ class PostgresCollection(StoredCollection[RecordT, DraftT, IdT]):
         return await self._read(lambda connection: int(connection.execute(sql, parameters).fetchone()[0]))
 
 
-class PostgresNotes(PostgresCollection[Note, NoteDraft, str], Notes):
+class PostgresNotes(PostgresCollection[records.Note, NoteDraft, str], items.Notes):
     pass
 
 
-class PostgresMedia(PostgresCollection[MediaItem, MediaDraft, int], Media):
+class PostgresMedia(PostgresCollection[records.MediaItem, MediaDraft, int], items.Media):
     pass
 
 
-class PostgresPrompts(PostgresCollection[SavedPrompt, PromptDraft, int], Prompts):
+class PostgresPrompts(PostgresCollection[records.SavedPrompt, PromptDraft, int], items.Prompts):
     pass
 
 
-class PostgresObservations(PostgresCollection[Observation, ObservationDraft, str], Observations):
+class PostgresObservations(PostgresCollection[records.Observation, ObservationDraft, str], items.Observations):
     pass
 
 
@@ -132,13 +107,13 @@ class PostgresItems(PostgresCollection[RecordT, DraftT, IdT], ItemCollection[Rec
     """The items of a kind that needs no more than its declaration."""
 
 
-class PostgresChats(PostgresCollection[Conversation, ConversationDraft, str], Chats):
+class PostgresChats(PostgresCollection[records.Conversation, ConversationDraft, str], Chats):
     human_only_target = TARGETS["human_only"]
 
-    async def find_messages(self, search: MessageSearch) -> MessageHits:
+    async def find_messages(self, search: MessageSearch) -> records.MessageHits:
         """If all messages of a large library were searched, an index is built for later calls."""
 
-        def work(connection: SqlConnection) -> tuple[MessageHits, bool]:
+        def work(connection: SqlConnection) -> tuple[records.MessageHits, bool]:
             assert isinstance(connection, LibraryConnection)
             found = substring.find(connection, search, is_agent=self._is_agent)
             return message_hits(connection, found.rowids), found.is_exhausted
@@ -148,8 +123,8 @@ class PostgresChats(PostgresCollection[Conversation, ConversationDraft, str], Ch
             self._library.trigram_index.start(self._settings.scanned_rows_max)
         return hits
 
-    async def match_messages(self, search: ExactSearch) -> ExactHits:
-        def work(connection: SqlConnection) -> ExactHits:
+    async def match_messages(self, search: ExactSearch) -> records.ExactHits:
+        def work(connection: SqlConnection) -> records.ExactHits:
             assert isinstance(connection, LibraryConnection)
             ranked_rows_max = self._settings.ranked_rows_max
             matches, is_complete = exact.find(connection, search, ranked_rows_max, is_agent=self._is_agent)

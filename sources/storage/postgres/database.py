@@ -107,7 +107,7 @@ class RowMeter:
 
 T = TypeVar("T")
 
-# Jobs of one user that may read at the same time: a search of all sources has as many on SQLite.
+# Jobs of one user that may read at the same time.
 _READERS = 3
 _MIGRATION_MAX_S = 600.0
 # Storing a batch of vectors takes milliseconds. Queuing all rows after a change of the model takes seconds.

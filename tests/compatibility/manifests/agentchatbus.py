@@ -159,7 +159,7 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="agentchatbus.params.limit-number",
         statement="A `limit` that is not a number is rejected with 422.",
-        tests=(f"{_REST}test_non_numeric_limit_is_rejected_with_422",),
+        tests=(f"{_REST}test_invalid_parameter_is_rejected_with_422",),
     ),
     # Responses
     Promise(

@@ -1,18 +1,24 @@
 """Export and deletion of one's own data."""
 
+import asyncio
 import io
 import sys
+import threading
 import zipfile
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from auth.context import READ, WRITE
 from auth.tickets import StateKeys
 from auth.tokens import InProcessUsedTokens
 from server.operations.own_data import Confirmations
+from sources.exporters.export import create_empty_folder
 from tests.cases import each_case
+from tests.server.in_process import call_app
 from tests.server.rest.rest_client import RestClient
 from tests.server.rest.test_account import key_of, message_of, send
 from tests.sources.source_fixture import LibraryUser
@@ -60,6 +66,35 @@ async def test_an_export_is_not_written_on_the_event_loop(api: RestClient, ada: 
     assert exported.status == 200
     # The name of a page is short, whatever it contains.
     assert calls <= {"file_name"}
+
+
+async def test_an_export_ends_when_its_client_disconnects(
+    api: RestClient, ada: LibraryUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is sent while the export is written, so that no write to the connection can fail. The thread that writes
+    it cannot be stopped, and must not leave anything behind."""
+    loop, started, written = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    may_write = threading.Event()
+
+    def create_late(folder: Path) -> None:
+        loop.call_soon_threadsafe(started.set)
+        may_write.wait(60)
+        create_empty_folder(folder)
+        loop.call_soon_threadsafe(written.set)
+
+    async def disconnecting(scope: Scope, _receive: Receive, send: Send) -> None:
+        async def receive() -> Message:
+            await started.wait()
+            loop.call_later(0.1, may_write.set)
+            return {"type": "http.disconnect"}
+
+        await api.app(scope, receive, send)
+
+    monkeypatch.setattr("sources.exporters.export.create_empty_folder", create_late)
+    with pytest.raises(AssertionError):  # no response is sent
+        await call_app(disconnecting, "GET", "/api/v1/export", await key_of(api, "ada", READ))
+    await written.wait()
+    assert not any((api.server.runtime.data_root.root / "uploads").iterdir())
 
 
 async def test_data_is_deleted_only_with_a_token(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:

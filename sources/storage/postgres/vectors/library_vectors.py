@@ -16,16 +16,6 @@ from sources.storage.postgres.connection import LibraryConnection, NoLibrary
 from sources.storage.postgres.database import PostgresDatabase
 from sources.storage.postgres.jobs import claim, release
 from sources.storage.postgres.vectors import vector_tables
-from sources.storage.postgres.vectors.vector_tables import (
-    VectorExtension,
-    drop_old_vectors,
-    has_queue,
-    library_coverage,
-    next_batch,
-    read_state,
-    save_vectors,
-    start_model,
-)
 
 # The source that errors of these reads and writes name.
 _SOURCE = "embeddings"
@@ -55,7 +45,7 @@ class LibraryVectors:
         def claim_batch(connection: PostgresConnection) -> PassageBatch | None:
             if not claim(connection, EMBEDDING_LEASE, self._database.process_id, _LEASE_S):
                 raise Unavailable("another process is embedding this library")
-            batch = next_batch(connection, has_context=model.has_context)
+            batch = vector_tables.next_batch(connection, has_context=model.has_context)
             if batch is None:
                 release(connection, EMBEDDING_LEASE, self._database.process_id)
             return batch
@@ -77,7 +67,7 @@ class LibraryVectors:
 
     async def create(self, model: ModelInfo) -> None:
         await self._extension()
-        await self._database.write_vectors(_SOURCE, lambda connection: start_model(connection, model.id))
+        await self._database.write_vectors(_SOURCE, lambda connection: vector_tables.start_model(connection, model.id))
         self._database.vector_model = None
 
     async def require_room(self) -> int | None:
@@ -87,7 +77,7 @@ class LibraryVectors:
         extension = await self._extension()
 
         def work(connection: PostgresConnection) -> int:
-            saved = save_vectors(connection, extension, model, batch, vectors)
+            saved = vector_tables.save_vectors(connection, extension, model, batch, vectors)
             release(connection, EMBEDDING_LEASE, self._database.process_id)
             return saved
 
@@ -96,10 +86,10 @@ class LibraryVectors:
         return saved
 
     async def clean(self) -> bool:
-        state = await self._database.read(_SOURCE, read_state)
+        state = await self._database.read(_SOURCE, vector_tables.read_state)
         if state is not None and state.has_old_models:
             self._database.vector_model = None
-            return await self._database.write_vectors(_SOURCE, drop_old_vectors)
+            return await self._database.write_vectors(_SOURCE, vector_tables.drop_old_vectors)
         # Builds one index, which does not keep others from reading and writing. Returns whether it did.
         extension = await self._extension()
         owner, index_min = self._database.process_id, self._index_min_passages
@@ -114,7 +104,7 @@ class LibraryVectors:
         await self._database.write_vectors(_SOURCE, partial(vector_tables.finish_build, index, owner))
         return True
 
-    async def _extension(self) -> VectorExtension:
+    async def _extension(self) -> vector_tables.VectorExtension:
         """Raises StorageError, so that the library is tried again when it is next used."""
         try:
             return await self._database.vector_extension()
@@ -122,11 +112,11 @@ class LibraryVectors:
             raise StorageError(error.reason) from None
 
     def _find_work(self, model: ModelInfo, connection: LibraryConnection) -> PendingWork:
-        state = read_state(connection)
+        state = vector_tables.read_state(connection)
         if state is None or state.model != model.id:
-            return PendingWork(library_coverage(connection, None), is_created=False)
-        if has_queue(connection):
-            return PendingWork(library_coverage(connection, state))
+            return PendingWork(vector_tables.library_coverage(connection, None), is_created=False)
+        if vector_tables.has_queue(connection):
+            return PendingWork(vector_tables.library_coverage(connection, state))
         missing = vector_tables.find_missing(connection, self._index_min_passages)
         return PendingWork(VectorCoverage(1, 0), needs_cleaning=state.has_old_models or missing is not None)
 

@@ -60,11 +60,12 @@ async def test_missing_query_is_rejected_with_fastapis_422(api: RestClient) -> N
     assert response.json() == {"detail": [{"type": "missing", "loc": ["query", "q"], "msg": "Field required"}]}
 
 
-async def test_non_numeric_limit_is_rejected_with_422(api: RestClient) -> None:
-    response = await api.get("/api/search?q=fox&limit=many")
+@each_case(("parameters", "name"), [("q=fox&limit=many", "limit"), ("q=fox%00", "q")])
+async def test_invalid_parameter_is_rejected_with_422(api: RestClient, parameters: str, name: str) -> None:
+    response = await api.get(f"/api/search?{parameters}")
 
     assert response.status == 422
-    assert response.json()["detail"][0]["loc"] == ["query", "limit"]
+    assert response.json()["detail"][0]["loc"] == ["query", name]
 
 
 @each_case(("limit", "count"), [("limit=2", 2), ("limit=0", 1), ("limit=-7", 1), ("limit=999", 200), ("", 50)])

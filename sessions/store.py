@@ -109,11 +109,11 @@ class InProcessSessionStore:
         self._per_user[owner.user_id] += 1
 
     async def get(self, session_id: str, owner: Owner) -> Session:
-        self._expire()
+        now = self._expire()
         session = self._sessions.get(SessionId(session_id))
         if session is None or session.owner != owner:
             raise SessionNotFound
-        session.used_at = self._clock()
+        session.used_at = now
         self._sessions.move_to_end(session.id)
         return session
 
@@ -128,13 +128,15 @@ class InProcessSessionStore:
         if session.id in self._sessions:
             self._drop(session)
 
-    def _expire(self) -> None:
-        oldest_allowed = self._clock() - self._ttl_s
+    def _expire(self) -> float:
+        """Returns the time."""
+        now = self._clock()
         while self._sessions:
             session = next(iter(self._sessions.values()))
-            if session.used_at > oldest_allowed:
-                return
+            if session.used_at > now - self._ttl_s:
+                break
             self._drop(session)
+        return now
 
     def _drop(self, session: Session) -> None:
         user_id = session.owner.user_id

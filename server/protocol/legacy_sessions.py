@@ -6,9 +6,8 @@ A session is found only by its owner, and only at an address of its profile.
 import asyncio
 import itertools
 import secrets
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from typing import Any, Self
 
 from auth.context import Owner, Principal, SessionId
 from config.errors import FlorilegiumError, SessionNotFound, Unavailable
@@ -103,14 +102,27 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
 class RunningCall:
-    """A client's request while it is processed.
+    """A client's request while it is processed by the current task: in the block, `calls` has it under its key.
 
     `is_cancelled` distinguishes a cancellation by the client from a task that ends for other reasons.
     """
 
-    def __init__(self, task: asyncio.Task[Any]) -> None:
+    def __init__(self, calls: "dict[Key, RunningCall]", key: Key) -> None:
+        task = asyncio.current_task()
+        assert task is not None
         self._task = task
+        self._calls = calls
+        self._key = key
         self.is_cancelled = False
+
+    def __enter__(self) -> Self:
+        self._calls[self._key] = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # A client may use an id again while its first call runs. The entry then belongs to the later one.
+        if self._calls.get(self._key) is self:
+            del self._calls[self._key]
 
     def cancel(self) -> None:
         self.is_cancelled = True
@@ -132,19 +144,9 @@ class InFlightRequests:
         self._id_prefix = f"florilegium-{secrets.token_hex(4)}"
         self._ids = itertools.count(1)
 
-    @contextmanager
-    def running(self, connection: Hashable, request_id: RequestId) -> Iterator[RunningCall]:
-        """Registers the current task, so that `cancel` reaches it by that request id."""
-        task = asyncio.current_task()
-        assert task is not None
-        key, running = (connection, request_id), RunningCall(task)
-        self._running[key] = running
-        try:
-            yield running
-        finally:
-            # A client may use an id again while its first call runs. The entry then belongs to the later one.
-            if self._running.get(key) is running:
-                del self._running[key]
+    def running(self, connection: Hashable, request_id: RequestId) -> RunningCall:
+        """In the block, `cancel` reaches the current task by that request id."""
+        return RunningCall(self._running, (connection, request_id))
 
     def cancel(self, connection: Hashable, request_id: Any) -> bool:
         """Cancels a running call. Returns whether there is one: the result may have crossed the cancellation, or

@@ -56,7 +56,8 @@ _DESCRIPTORS_WANTED = 65_536
 _OPEN_USERS_MAX = 128
 # One library may be closing for this many that may be open.
 _OPEN_PER_CLOSING = 8
-# A search of all sources has one job per file. Most calls have fewer, which makes little difference in a long queue.
+# Jobs of a call by which the wait is estimated. Most have one or two, because the reads of all sources are one job;
+# that makes little difference in a long queue.
 _JOBS_PER_CALL = 3
 # How long deleting or moving a library waits for the calls that use it, and for the background work, which may have to
 # load a model first.

@@ -91,6 +91,8 @@ def postgres_errors() -> Iterator[None]:
     except driver_errors() as error:
         if error_code(error) == _CHARACTER_NOT_IN_REPERTOIRE:
             raise InvalidParams("expected text without NUL characters") from error
+        if isinstance(cause := error.__cause__, UnicodeEncodeError):
+            raise InvalidParams(f"expected arguments in UTF-8, got {cause.object[:40]!r}") from error
         raise storage_error(error) from error
 
 

@@ -28,6 +28,7 @@ from pathlib import Path
 
 from loguru import logger
 from msgspec import Struct
+from msgspec.structs import replace
 
 from server.app import build_app
 from server.metrics import Metrics
@@ -337,18 +338,23 @@ def report(result: AttackResult) -> Iterator[str]:
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="tests.attack.run", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a sample of a few seconds")
+    parser.add_argument(
+        "--time", type=int, default=1, metavar="N", help="N times the usual time, for a slow or busy machine"
+    )
     parser.add_argument("--without", choices=WALLS, help="remove one of the two walls between libraries (PostgreSQL)")
     options = parser.parse_args(arguments)
     if options.without and not uses_postgres():
         parser.error("--without needs TEST_STORAGE=postgres")
     effort = QUICK if options.quick else FULL
+    factor = options.time
+    effort = replace(effort, calls_s=effort.calls_s * factor, socket_calls_s=effort.socket_calls_s * factor)
     logger.remove()
     with ExitStack() as stack:
         stack.enter_context(prepared_directory())
         name = stack.enter_context(tempfile.TemporaryDirectory(prefix="florilegium-attack-"))
         if options.without:
             stack.enter_context(WALLS[options.without]())
-        result = asyncio.run(attack_within(_TIME_LIMIT_S, effort, Path(name)))
+        result = asyncio.run(attack_within(_TIME_LIMIT_S * factor, effort, Path(name)))
     for line in [*report(result), result.as_line()]:
         print(line)
     return int(bool(result.leaks or result.failures))

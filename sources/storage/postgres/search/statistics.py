@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from config.postgres.connection import decode_rows
-from config.postgres.sql import number_parameters, rows_as_json
+from config.postgres.sql import rows_as_json
 from sources.query import ParsedQuery
 from sources.query.parser import can_have_near_terms
 from sources.records import SemanticStatus
@@ -32,6 +32,7 @@ from sources.storage.postgres.index.entries import (
     decode_counts,
     index_state,
     known_index_state,
+    read_forms,
     save_index_state,
 )
 from sources.storage.postgres.search.tsquery import (
@@ -138,22 +139,18 @@ class EntryVocabulary(LibraryVocabulary[EntryWords]):
         return [counts[source] for source in self._indexes]
 
     def _find_texts(self, tokens: Mapping[str, str]) -> dict[str, str]:
-        """If an index has no text for a stem, the next one is tried. Each source has a statement of its own, because
-        most stems are in one of them and planning a statement takes the server longer than running it."""
+        """If an index has no text for a stem, the next one is tried. The statement reads from the tables of the wanted
+        sources only: most stems are in one of them, and planning takes the server longer than reading."""
         untried = {near: [*self._indexes_of[near]] for near in tokens}
         texts: dict[str, str] = {}
         while wanted := {near: left.pop(0) for near, left in untried.items() if left and near not in texts}:
-            rowids: dict[EntryWords, list[int]] = {}
+            rowids: dict[EntryKind, list[int]] = {}
             for near, source in wanted.items():
-                rowids.setdefault(source, []).append(self._first[source, near])
-            forms = {
-                (source, rowid): " ".join(columns)
-                for source, own in rowids.items()
-                for rowid, *columns in source.kind.read_forms(self._connection, own)
-            }
+                rowids.setdefault(source.kind, []).append(self._first[source, near])
+            forms = {(kind, rowid): columns for kind, rowid, *columns in read_forms(self._connection, rowids)}
             for near, source in wanted.items():
-                if text := forms.get((source, self._first[source, near])):
-                    texts[near] = text
+                if columns := forms.get((source.kind, self._first[source, near])):
+                    texts[near] = " ".join(columns)
         return texts
 
 
@@ -188,12 +185,8 @@ FirstPage = tuple[EntrySql, tuple[int, int, int]]
 
 @lru_cache
 def _state_and_pages(pages: tuple[tuple[str, int], ...]) -> str:
-    columns, first = [], 4
-    for sql, count in pages:
-        page = number_parameters(sql, first, "?")
-        columns.append(f", CASE WHEN is_read THEN {rows_as_json(page)} END")
-        first += count
-    return f"{_STATE_AND_COUNTS}{''.join(columns)} FROM state, size, choice WHERE name = 'writes'"
+    columns = "".join([f", CASE WHEN is_read THEN {rows} END" for rows in rows_as_json(pages, first=4)])
+    return f"{_STATE_AND_COUNTS}{columns} FROM state, size, choice WHERE name = 'writes'"
 
 
 class IndexCounts:

@@ -37,6 +37,7 @@ from sources.storage.postgres.index.entries import (
 )
 from sources.storage.postgres.search.tsquery import (
     TENANT_MARK,
+    compile_tsquery,
     for_index,
     quote_lexeme,
     tsquery,
@@ -154,7 +155,7 @@ class EntryVocabulary(LibraryVocabulary[EntryWords]):
         return texts
 
 
-_COUNTS_MAX = 5_000
+_COUNTS_MAX = 1_000
 _TURN_MAX_S = 0.5
 # The same with the state of the index, for the first statement of a search, and with the first candidates of all
 # sources. What is not read is NULL. In a large library that is terms of other sources and candidates, because a slow
@@ -196,8 +197,8 @@ class IndexCounts:
         self.vocabularies = vocabularies
         self.near_words = NearWordsMemory()
         self.version = ""
-        # By the compiled expression and the number of the kind.
-        self.matches: dict[tuple[str, int], int] = {}
+        # By the compiled expression, and by the number of the kind.
+        self.matches: dict[str, dict[int, int]] = {}
         self.statements: dict[tuple[str, Any], int] = {}
         self._turns = threading.Lock()
 
@@ -269,24 +270,27 @@ class EntryStatistics:
             match_sql, page = first
             pages.append((match_sql, page))
             own = ENTRY_KINDS[target.index.table]
-            words = [TSQUERY.match_text(term.word, target, search.fields) for term in search.query.terms]
-            for match in (*words, match_sql.tier.match):
+            match_text = TSQUERY.compiler(target, search.fields)
+            for match in (*[match_text(term.word) for term in search.query.terms], match_sql.tier.match):
                 kinds.setdefault(match, []).append(own)
             queries[search.query] = not is_corrected and not search.is_partial and can_have_near_terms(search.query)
         required: dict[str, None] = {}
         for read, can_correct in queries.items():
             for place, term in enumerate(read.terms):
-                words = [TSQUERY.match_text(term.word)]
+                words = [compile_tsquery(term.word)]
                 token = single_token(term.word) if can_correct else None
                 if token and place not in read.time_terms:
                     required[words[0]] = None
                     # What is counted if a word turns out to be unknown.
                     if (compound := compound_of(token)) is not None:
-                        words.append(TSQUERY.match_text(compound))
+                        words.append(compile_tsquery(compound))
                 for match in words:
                     others = [kind for kind in kinds.get(match, ()) if kind not in self._kinds]
                     kinds[match] = [*self._kinds, *others]
-        if any(all(self._known.matches.get((match, kind.number)) == 0 for kind in kinds[match]) for match in required):
+        known = self._known.matches
+        if any(
+            not any(known[match].get(kind.number, 1) for kind in kinds[match]) for match in required if match in known
+        ):
             pages = []
         if queries:
             groups = [(match, kinds[match]) for match in {**required, **kinds}]
@@ -302,9 +306,9 @@ class EntryStatistics:
             groups = [(match, kinds) for kinds in ([own], self._kinds) for match in matches]
             self._read_state(connection, groups, own=len(matches))
         is_small, known = self._require_state(connection).is_small, self._known.matches
-        if any((match, own.number) not in known for match in matches):
+        if any(match not in known or own.number not in known[match] for match in matches):
             self._count_all(connection, matches, self._kinds if is_small and own in self._kinds else [own])
-        return [known[match, own.number] for match in matches]
+        return [known[match][own.number] for match in matches]
 
     def count_rows(self, connection: LibraryConnection, index: TextIndex) -> int:
         return self._count_rows(connection, ENTRY_KINDS[index.table])
@@ -346,7 +350,7 @@ class EntryStatistics:
         return self._corpus(query, connection, self._kinds)
 
     def _corpus(self, query: ParsedQuery, connection: LibraryConnection, kinds: Sequence[EntryKind]) -> Corpus:
-        matches = [TSQUERY.match_text(term.word) for term in query.terms]
+        matches = [compile_tsquery(term.word) for term in query.terms]
         frequencies = self._sum_counts(connection, matches, kinds)
         return Corpus(sum(self._count_rows(connection, kind) for kind in kinds), tuple(frequencies))
 
@@ -394,7 +398,7 @@ class EntryStatistics:
 
     def _count_all(
         self, connection: LibraryConnection, matches: Sequence[str], kinds: Sequence[EntryKind]
-    ) -> Mapping[tuple[str, int], int]:
+    ) -> Mapping[str, Mapping[int, int]]:
         """Counts what is not known yet, in one statement. Returns what is known."""
         self._require_state(connection)
         groups = [(match, kinds) for match in matches]
@@ -408,8 +412,8 @@ class EntryStatistics:
     def _sum_counts(
         self, connection: LibraryConnection, matches: Sequence[str], kinds: Sequence[EntryKind]
     ) -> list[int]:
-        known = self._count_all(connection, matches, kinds)
-        return [sum([known[match, kind.number] for kind in kinds]) for match in matches]
+        known, numbers = self._count_all(connection, matches, kinds), [kind.number for kind in kinds]
+        return [sum([counts[number] for number in numbers]) for counts in [known[match] for match in matches]]
 
     def _unknown(self, groups: Iterable[CountedMatch]) -> dict[str, CountedMatch]:
         """Returns the groups that have to be counted, by the query for their entries."""
@@ -417,11 +421,12 @@ class EntryStatistics:
         return {
             " | ".join([for_index(match, kind.prefix) for kind in kinds]): (match, kinds)
             for match, kinds in groups
-            if any((match, kind.number) not in known for kind in kinds)
+            if match not in known or not known[match].keys() >= {kind.number for kind in kinds}
         }
 
     def _save_counts(self, groups: Mapping[str, CountedMatch], counts: Sequence[str | None]) -> None:
         for (match, kinds), text in zip(groups.values(), counts, strict=True):
             if text is not None:
                 entries = decode_counts(text)
-                self._known.matches |= {(match, kind.number): entries.get(kind.number, 0) for kind in kinds}
+                counted = {kind.number: entries.get(kind.number, 0) for kind in kinds}
+                self._known.matches.setdefault(match, {}).update(counted)

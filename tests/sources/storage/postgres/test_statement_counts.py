@@ -15,7 +15,8 @@ from sources.search.term_matching import term_counter
 from sources.storage.contract import Library
 from sources.storage.postgres.connection import LibraryConnection, LibraryTransaction
 from sources.storage.postgres.search.statistics import EntryStatistics, EntryVocabulary, IndexCounts
-from sources.storage.postgres.search.tsquery_engine import TARGETS, TSQUERY
+from sources.storage.postgres.search.tsquery import compile_tsquery
+from sources.storage.postgres.search.tsquery_engine import TARGETS
 from sources.storage.search.engine import FieldChoice
 from sources.storage.search.vocabulary import VocabularyMemory
 from tests.sources.storage.library_fixture import open_postgres
@@ -95,7 +96,7 @@ async def test_terms_of_a_small_library_are_counted_in_one_statement(
 ) -> None:
     await ada.chats.create(ConversationDraft(title="Talk"), [MessageDraft(role="user", content="Lisbon")])
     await ada.notes.create(NoteDraft(title="Trip", content="Lisbon in May"))
-    lisbon, may = (TSQUERY.match_text(term.word) for term in parse("Lisbon May").terms)
+    lisbon, may = (compile_tsquery(term.word) for term in parse("Lisbon May").terms)
     counts: list[int] = []
 
     def work(connection: LibraryConnection) -> None:

@@ -12,8 +12,8 @@ from auth.context import build_context
 from config.errors import Conflict, FlorilegiumError, InvalidParams, RateLimited
 from config.logging import current_request_id
 from server.console.browser import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH, BrowserGuard, client_address, see_other
-from server.console.language import N_, _
 from server.console.page_handler import PersonalPage, Viewer
+from server.console.pages import N_, _
 from server.http_services import HttpServices
 from server.operations import account, browser_sessions, own_data
 from server.operations.operation import NoArguments, is_recent

@@ -21,8 +21,7 @@ from auth.registry import UserRecord
 from config.errors import FlorilegiumError, InvalidParams, OriginRejected
 from config.settings import Settings, is_loopback
 from config.times import format_time_seconds
-from server.console.language import LANGUAGE_COOKIE, LANGUAGES, THEME_COOKIE, THEMES, _
-from server.console.pages import form_error, render_page
+from server.console.pages import LANGUAGE_COOKIE, LANGUAGES, THEME_COOKIE, THEMES, _, form_error, render_page
 from server.operations.browser_sessions import browser_name
 from server.operations.operation import require_recent_sign_in
 from server.rest.errors import UnsupportedMediaType

@@ -15,7 +15,7 @@ from config.errors import Conflict, FlorilegiumError, NotFound, RateLimited
 from config.openid import OpenIdProvider
 from config.settings import Settings
 from server.console import browser
-from server.console.language import _
+from server.console.pages import _
 from server.error_responses import error_headers
 from server.http_services import HttpServices
 from server.operations.operation import require_recent_sign_in

@@ -28,8 +28,7 @@ from server.console.search_page import SearchForm
 from server.error_responses import PRIVATE_HEADERS, json_error
 from server.following.locations import followed_file
 from server.operations.knowledge import ItemRequest, read_item
-from server.operations.library import LibraryItem, find_item
-from server.operations.links import ItemLinks, ItemLinksRequest, get_item_links
+from server.operations.library import ItemLinks, ItemLinksRequest, LibraryItem, find_item, get_item_links
 from server.rest.handler import build_response, check_method, html_error, rest_context, run_operation
 from server.rest.requests import read_input
 from server.runtime import Runtime

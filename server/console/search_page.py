@@ -29,15 +29,15 @@ from server.console.pages import MONTHS, N_, PageForm, _, month_text, ngettext
 from server.operations import library
 from server.operations.items import SOURCE_NAMES
 from server.operations.knowledge import UriRequest, find_similar_items, read_item_by_uri, search_knowledge
-from server.operations.library import LibraryItemsRequest
-from server.operations.operation import NoArguments
-from server.operations.saved_searches import (
+from server.operations.library import (
+    LibraryItemsRequest,
     SavedSearches,
     SavedSearchName,
     delete_saved_search,
     list_saved_searches,
     save_search,
 )
+from server.operations.operation import NoArguments
 from server.tools.research import Permalinks, title_of
 from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.records import SemanticStatus

@@ -2,8 +2,8 @@
 
 # Read first: `operation.py` (what an operation declares). Every other module declares the operations of one subject,
 # next to the functions that carry them out. `server/rest/routes.py` serves those with a path,
-# `server/tools/source_tools.py` lists those with a tool, `server/cli/operation_commands.py` makes commands of those with
-# a command, and `server/console/page_handler.py` shows those with a form. CONTRIBUTING.md has an example.
+# `server/tools/source_tools.py` lists those with a tool, `server/cli/operation_commands.py` makes commands of those
+# with a command, and `server/console/page_handler.py` shows those with a form. CONTRIBUTING.md has an example.
 
 from importlib import import_module
 from typing import TYPE_CHECKING

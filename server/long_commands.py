@@ -16,7 +16,7 @@ from auth.context import RequestContext, build_context
 from auth.follows import Follows
 from auth.registry import UserRecord
 from config.errors import FlorilegiumError, InvalidParams, Unavailable
-from server.following.runs import REPORT_FIELDS, run_source
+from server.following.service import REPORT_FIELDS, run_source
 from server.library_repair import repair_library
 from server.services import Services
 from sources.demo import fill

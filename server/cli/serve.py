@@ -29,7 +29,7 @@ from server.local_socket import bind_local_socket
 from server.runtime import Runtime
 from server.service_manager import ServiceManager, StopLimit, inherited_sockets, listening_socket
 from server.worker_processes import WorkerPlace, WorkerProcesses, require_shared_state, worker_place
-from sources.importers.sandbox.confinement import probe_sandbox
+from sources.importers.sandbox import probe_sandbox
 
 # A worker whose event loop has not run for this long is killed, and another serves within 30 s. Calls that block the
 # loop for longer than 250 ms are logged as a fault, so 20 s is a hang.

@@ -24,8 +24,7 @@ from server.cli.lazy_group import SettingsCommand, SettingsOverrides, lasting_ob
 from server.cli.local_library import create_data_root, local_context, single_user
 from server.cli.options import demo_option, demo_settings
 from server.cli.output import local_url
-from server.directory_lock import DirectoryLock, locked_directory
-from server.local_socket import bind_local_socket
+from server.directory_lock import DirectoryLock, bind_local_socket, locked_directory
 from server.runtime import Runtime
 from server.service_manager import ServiceManager, StopLimit, inherited_sockets, listening_socket
 from server.worker_processes import WorkerPlace, WorkerProcesses, require_shared_state, worker_place

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from auth.accounts.passkeys import relying_party_id
-from auth.accounts.passwords import SignInFailed
+from auth.accounts.service import SignInFailed
 from auth.browser_sessions import BrowserSession, browser_principal
 from auth.openid import OpenIdFailed
 from auth.registry import UserRecord

@@ -27,7 +27,7 @@ _PARSERS = {
     "docx": ("office", "parse_word"),
     "pptx": ("office", "parse_slides"),
     "xlsx": ("tables", "parse_workbook"),
-    "odt": ("opendocument", "parse_text_document"),
+    "odt": ("office", "parse_text_document"),
     "rtf": ("office", "parse_rich_text"),
     "csv": ("tables", "parse_table"),
 }

@@ -24,7 +24,6 @@ SUBJECTS = [
     "follows",
     "account",
     "keys",
-    "browser_sessions",
     "own_data",
     "connection_test",
     "audit",

@@ -1,6 +1,7 @@
-"""All routes besides MCP and the endpoints for operators, in one table: REST, pages, sign-in, APIs of other systems.
+"""The routes of REST, pages, sign-in and the APIs of other systems: all but MCP and the endpoints for operators.
 
-`server.app` imports this module with the first request for one of them.
+`server.app` imports this module at the first request for one of them, which saves memory in a server that only
+serves MCP.
 """
 
 from collections.abc import Sequence

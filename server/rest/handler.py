@@ -72,8 +72,8 @@ class RestHandler:
         await response(scope, receive, send)
 
     async def _begin_stream(self, context: RequestContext, file: StreamedFile, receive: Receive) -> Response | None:
-        """Returns None if the client disconnects before the first part is made. That of an export takes minutes, and
-        there is room for one export at a time: nobody should wait for one that nobody will receive."""
+        """Returns None if the client disconnects before the first part is made. The first part of
+        an export takes minutes, and only one export runs at a time, so one without a client would delay the others."""
         beginning = asyncio.create_task(
             stream(self._runtime.open_streams, context, file.chunks, file.media_type, file.headers)
         )

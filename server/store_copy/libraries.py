@@ -48,7 +48,7 @@ _BATCH_ROWS = 1_000
 _DIGEST_BITS = 256
 # The classes of PostgreSQL's errors: data exception, integrity constraint violation, program limit exceeded.
 _ROW_PROBLEMS = ("22", "23", "54")
-# What tells a row from others, in the order in which an error names one of them.
+# The columns that identify a row; an error names the first of them that the table has.
 _IDENTIFIERS = ("uuid", "id", "name")
 _IDENTIFIER_MAX_CHARS = 80
 

@@ -10,10 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from config.errors import FlorilegiumError, InvalidParams, NotFound
-from server.asking.cited_text import AnswerSentence, stored_sentences
 from server.asking.evidence import ASK_NAMESPACE
 from server.asking.model import Usage
-from server.asking.service import QUESTION_MAX_CHARS, STOPPED, Answer, AskRequest
+from server.asking.service import QUESTION_MAX_CHARS, STOPPED, Answer, AnswerSentence, AskRequest, stored_sentences
 from server.compat.agentkit import conversations, schemas
 from server.compat.agentkit.chat.passages import EXTRACTIVE
 from server.console.browser import see_other

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
+from loguru import logger
 from msgspec import Struct
 
 from auth.postgres_control import CONTROL_SCHEMA_NAME
@@ -257,8 +258,10 @@ class PostgresDatabase:
     async def remove(self) -> None:
         # It would create the library again.
         await self.index_update.close()
-        await self.run_control("library", partial(self._options.schemas.remove, self.user_id))
+        indexes = await self.run_control("library", partial(self._options.schemas.remove, self.user_id))
         self._forget_tenant()
+        if indexes and not await self.index_builds.run(indexes):
+            logger.warning("The indexes of a library that was removed could not be dropped: they are empty")
 
     async def _run(self, source: str, work: LibraryWork[T], deadline_ms: int, mode: TransactionMode) -> T:
         """The first use of a library creates it, except by maintenance. After a removal, background work does not

@@ -31,6 +31,7 @@ from sources.storage.postgres.tables import (
     kind_digests,
     kind_table,
 )
+from sources.storage.postgres.vectors.vector_tables import hnsw_index_prefix
 from sources.storage.tables.sql import Delete
 
 
@@ -103,6 +104,9 @@ _OLD_COLUMNS = """
     WHERE old.table_schema = ? ORDER BY old.table_name, old.column_name
 """
 _OLD_TABLES = "SELECT tablename::text FROM pg_catalog.pg_tables WHERE schemaname = ?"
+_OWN_INDEXES = """
+    SELECT indexname::text FROM pg_catalog.pg_indexes WHERE schemaname = ? AND starts_with(indexname, CAST(? AS TEXT))
+"""
 # The new library makes its index and its vectors itself.
 _NOT_MOVED = ("index_entries", "index_words", "vectors", "vector_queue")
 _STATE_NOT_MOVED = "name NOT IN ('vectors', 'segment_version', 'compatible_with') AND name NOT LIKE '%lease'"
@@ -171,13 +175,17 @@ class LibrarySchemas:
             index_changes(connection, {table: [rowid for (rowid,) in own] for table, own in ids.items()})
         return tenant, True
 
-    def remove(self, user_id: UserId, connection: LibraryConnection) -> None:
+    def remove(self, user_id: UserId, connection: LibraryConnection) -> list[str]:
+        """Returns the statements that drop the library's own indexes. They cannot run in a transaction."""
         tenant, old_schema = self.find(user_id, connection)
         connection.execute("DELETE FROM tenants WHERE user_id = ?", (user_id,))
         connection.execute("DELETE FROM libraries WHERE user_id = ?", (user_id,))
         if old_schema is not None:
             connection.run_script(f'DROP SCHEMA IF EXISTS "{old_schema}" CASCADE')
+        indexes: list[str] = []
         if tenant is not None:
+            rows = connection.execute(_OWN_INDEXES, (LIBRARY_SCHEMA, hnsw_index_prefix(tenant)))
+            indexes = [f"DROP INDEX CONCURRENTLY IF EXISTS {LIBRARY_SCHEMA}.{name}" for (name,) in rows]
             existing = {name for (name,) in connection.execute(_OLD_TABLES, (LIBRARY_SCHEMA,))}
             connection.enter_library(tenant, has_role=self.has_role)
             # Also those of kinds that are no longer installed. The state first, so that writers wait, and see then that
@@ -186,6 +194,7 @@ class LibrarySchemas:
                 if table in existing:
                     connection.execute(Delete(table))
             connection.leave_library()
+        return indexes
 
     def _is_current(self, connection: PostgresConnection) -> bool:
         saved: dict[str, str] = dict(connection.execute(_READ_SCHEMA).fetchall())

@@ -113,8 +113,8 @@ class RegistryAuthenticator:
         self._libraries: LRUCache[UserId, tuple[int, tuple[LibraryAccess, ...]]] = LRUCache(
             settings.fixed.token_cache_max
         )
-        # When the first account ends of those that share something in the caches. Nothing is written then, so that the
-        # revision stays the same.
+        # When the next account expires among those whose shares are cached. Expiry writes nothing, so the revision does
+        # not change with it.
         self._shares_until = math.inf
         self._local: _Grant | None = None
         self._used_at: dict[str, float] = {}
@@ -251,9 +251,9 @@ class RegistryAuthenticator:
         except Unauthenticated as error:
             self._grants.pop(digest, None)
             # A repeated failure does not extend the first, so that a token that becomes valid is tried again.
-            cached, cache_failure_now = self._failures.get(digest), self._monotonic()
-            if cached is None or cache_failure_now >= cached.cached_until or cached.revision != revision:
-                cached_until = cache_failure_now + self._settings.fixed.token_failure_cache_ttl_s
+            cached, now_s = self._failures.get(digest), self._monotonic()
+            if cached is None or now_s >= cached.cached_until or cached.revision != revision:
+                cached_until = now_s + self._settings.fixed.token_failure_cache_ttl_s
                 self._failures[digest] = _Failure(error.message, cached_until, revision)
             await self._failure_limit.take(address)
             raise

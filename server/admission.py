@@ -21,7 +21,7 @@ from config.errors import FlorilegiumError, Forbidden, InvalidRequest, RateLimit
 from config.logging import RequestFields, request_fields
 from config.paths import DataRoot, UserId
 from config.settings import Settings
-from server.local_socket import USER_HEADER
+from server.directory_lock import USER_HEADER
 from server.protocol.catalog import Profiles
 from server.transports.client_connections import ClientConnection, OpenStreams, connection_of
 from server.transports.headers import (

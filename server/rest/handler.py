@@ -15,8 +15,7 @@ from config.errors import FlorilegiumError, Unauthenticated, Unavailable
 from config.settings import Settings
 from server.admission import AdmittedRequest, IncomingRequest
 from server.console.browser import BrowserGuard
-from server.console.language import N_, _, find_text
-from server.console.pages import render_page
+from server.console.pages import N_, _, find_text, render_page
 from server.error_responses import DEFAULT_ERROR_FORMAT, PRIVATE_HEADERS, error_headers, json_error
 from server.operations.operation import Operation, ResponseWithHeaders, StreamedFile, UploadRequest
 from server.protocol.call import Deadline
@@ -72,8 +71,8 @@ class RestHandler:
         await response(scope, receive, send)
 
     async def _begin_stream(self, context: RequestContext, file: StreamedFile, receive: Receive) -> Response | None:
-        """Returns None if the client disconnects before the first part is made. That of an export takes minutes, and
-        there is room for one export at a time: nobody should wait for one that nobody will receive."""
+        """Returns None if the client disconnects before the first part is made. The first part of an export takes
+        minutes, and only one export runs at a time, so one without a client would delay the others."""
         with DisconnectWatch(receive):
             return await stream(self._runtime.open_streams, context, file.chunks, file.media_type, file.headers)
         return None

@@ -23,7 +23,7 @@ from msgspec import Struct
 from config.errors import StorageError, Unavailable, is_undecodable_text, replace_undecodable
 from config.paths import UserId
 from sources.storage import job_queue
-from sources.storage.job_queue import Job
+from sources.storage.job_queue import Job, retrieve_exception
 from sources.storage.sqlite.connection.errors import Interrupted, RowConnection, is_busy
 from sources.storage.tables.sql import TextIndex
 
@@ -348,7 +348,7 @@ class LazyConnection:
             raise Unavailable("earlier calls to this library cannot be interrupted; try again later", _STUCK_RETRY_S)
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())
-            self._opening.add_done_callback(_retrieve_exception)
+            self._opening.add_done_callback(retrieve_exception)
         return await asyncio.shield(self._opening)
 
     async def close(self) -> None:
@@ -370,9 +370,3 @@ class LazyConnection:
         self._stuck.append(stuck)
         if self.connection is stuck:
             self.connection = None
-
-
-def _retrieve_exception(opening: asyncio.Task[QueuedConnection]) -> None:
-    """Callers that are still waiting get the exception. If none is, asyncio would log that it was never retrieved."""
-    if not opening.cancelled():
-        opening.exception()

@@ -22,7 +22,7 @@ from bench.local_runtime import LocalRuntime, open_local_runtime, user_id_for
 from bench.processes import resident_bytes
 from bench.prose import Prose
 from config.paths import DataRoot
-from server.serving import run, freeze_lasting_objects
+from server.serving import freeze_lasting_objects, run
 from sources.source import search_response
 
 _DESCRIPTORS = Path("/proc/self/fd")

@@ -18,13 +18,7 @@ from sources.importers.engine.batches import require_messages
 from sources.importers.engine.chat_messages import ChatMessage, MessageReport, conversation_draft, conversation_in_order
 from sources.importers.engine.encodings import DecodedText
 from sources.importers.engine.events import DoubtfulItem, FailedItem, SkippedItem, report_failure, stable_uuid
-from sources.importers.engine.files import (
-    decode,
-    decode_text,
-    encoding_doubts,
-    file_size,
-    printable_name,
-)
+from sources.importers.engine.files import decode, decode_text, encoding_doubts, file_size, printable_name
 from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
 from sources.importers.engine.input_file import FileTree, base_name
 from sources.importers.engine.json_stream import JsonElement, element_object, read_member_list

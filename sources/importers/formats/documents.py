@@ -208,16 +208,12 @@ class DocumentZipImporter(ParsingImporter):
     def read_file(self, file: InputFile) -> Events:
         key = file.key if file.limits.has_stable_path else None
         with file.open_tree() as tree:
-            for name in tree.names:
-                yield self._read_entry(tree, name, key)
+            yield from tree.read_each(lambda name: self._read_entry(tree, name, key))
 
     def _read_entry(self, tree: FileTree, name: str, key: str | None) -> ImportEvent:
         if not _has_document_suffix(name):
             return SkippedItem("file in the archive not containing a document")
-        try:
-            data = tree.read(name, tree.limits.line_max_bytes)
-        except InvalidParams as error:
-            return FailedItem(name, error.message)
+        data = tree.read(name, tree.limits.line_max_bytes)
         # Skipped before its kind is looked for: a zip can have thousands of empty files.
         if not data:
             return SkippedItem("document without text")

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 from config.errors import NotFound
 from config.settings import Settings
 from server.compat.tldw.endpoints import tldw_routes
-from server.console.language import use_preferences
+from server.console.pages import use_preferences
 from server.console.routes import console_routes, library_page_routes
 from server.error_responses import json_error
 from server.http_services import build_http_services

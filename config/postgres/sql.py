@@ -1,6 +1,7 @@
 """Statements for PostgreSQL. Their parameters are written as SQLite has them (`?`, or `?1` if one is used twice),
 because most statements are the same on both engines."""
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from msgspec import Struct
@@ -34,7 +35,13 @@ def number_parameters(sql: str, first: int = 1, mark: str = "$") -> str:
     return "".join(numbered)
 
 
-def rows_as_json(query: str) -> str:
-    """Returns an expression of the rows of a query as a JSON array, or NULL if there are none. As JSON, because
-    PostgreSQL does not accept anonymous records as input: Citus could not pass them on."""
-    return f"(SELECT CAST(json_agg(part) AS TEXT) FROM ({query}) AS part)"  # noqa: S608 - a constant
+def rows_as_json(queries: Iterable[tuple[str, int]], first: int = 1) -> list[str]:
+    """Returns an expression for each query and its number of parameters, so that one statement reads the rows of all:
+    a JSON array, or NULL if there are none. As JSON, because PostgreSQL does not accept anonymous records as input:
+    Citus could not pass them on."""
+    expressions = []
+    for sql, parameters in queries:
+        query = number_parameters(sql, first, "?")
+        expressions.append(f"(SELECT CAST(json_agg(part) AS TEXT) FROM ({query}) AS part)")  # noqa: S608 - a constant
+        first += parameters
+    return expressions

@@ -21,7 +21,7 @@ from server.cli.options import group_option, library_options, load_for_change, o
 from server.cli.output import echo, pluralize, print_json, print_result, print_table, strip_control_characters
 from server.cli.remote import remote_server
 from server.following.deployments import DeploymentFolders, DeploymentUser, FollowedDeployment
-from server.following.runs import REPORT_FIELDS, run_source
+from server.following.service import REPORT_FIELDS, run_source
 from server.operations import follows
 from server.operations.account import get_account
 from server.operations.operation import ManagedLibraryRequest, NoArguments

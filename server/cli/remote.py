@@ -25,8 +25,7 @@ from config.loading import CLIENT_TOKEN_VARIABLE
 from config.settings import Settings, is_loopback
 from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
 from server.cli.output import local_url, print_json, require_url
-from server.directory_lock import LockOwner, read_owner
-from server.local_socket import USER_HEADER, connect_to_running_server
+from server.directory_lock import USER_HEADER, LockOwner, connect_to_running_server, read_owner
 
 if TYPE_CHECKING:
     from server.transports.bridge import RemoteServer

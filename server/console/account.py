@@ -5,17 +5,16 @@ from typing import ClassVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from auth.accounts.passwords import PASSWORD_MAX_CHARS, SignInFailed
-from auth.accounts.service import AccountLink, Accounts, LinkKind
+from auth.accounts.service import PASSWORD_MAX_CHARS, AccountLink, Accounts, LinkKind, SignInFailed
 from auth.authenticator import local_principal
 from auth.context import build_context
 from config.errors import Conflict, FlorilegiumError, InvalidParams, RateLimited
 from config.logging import current_request_id
 from server.console.browser import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH, BrowserGuard, client_address, see_other
-from server.console.language import N_, _
 from server.console.page_handler import PersonalPage, Viewer
+from server.console.pages import N_, _
 from server.http_services import HttpServices
-from server.operations import account, browser_sessions, own_data
+from server.operations import account, own_data
 from server.operations.operation import NoArguments, is_recent
 from server.operations.users import UserRequest, adopt_local, find_adoptable
 from server.runtime import Runtime
@@ -58,17 +57,15 @@ class AccountPages(PersonalPage):
 
     async def end_sessions(self, request: Request) -> Response:
         """Ends the session that the form names, or all if it names none."""
-        viewer, values = await self.admit_form(request, browser_sessions.end_browser_sessions)
+        viewer, values = await self.admit_form(request, account.end_browser_sessions)
         if "session" not in values:
-            await self.run(viewer, browser_sessions.end_browser_sessions, NoArguments())
+            await self.run(viewer, account.end_browser_sessions, NoArguments())
             return await self._browser.sign_out(request)
-        sessions: browser_sessions.BrowserList = await self.run(
-            viewer, browser_sessions.list_browser_sessions, NoArguments()
-        )
+        sessions: account.BrowserList = await self.run(viewer, account.list_browser_sessions, NoArguments())
         # It may have ended since the page was loaded, which is what the person wanted.
         if values["session"] in {one.id for one in sessions.sessions}:
-            ended = browser_sessions.BrowserSessionRequest(id=values["session"])
-            await self.run(viewer, browser_sessions.end_browser_session, ended)
+            ended = account.BrowserSessionRequest(id=values["session"])
+            await self.run(viewer, account.end_browser_session, ended)
         return see_other(f"{ACCOUNT_PATH}?done=session")
 
     async def show_deletion(self, request: Request) -> Response:
@@ -99,10 +96,8 @@ class AccountPages(PersonalPage):
 
     async def _page(self, request: Request, viewer: Viewer, error: FlorilegiumError | str = "") -> Response:
         settings, session = self._runtime.settings, await self._browser.session_of(request)
-        sessions: browser_sessions.BrowserList = await self.run(
-            viewer, browser_sessions.list_browser_sessions, NoArguments()
-        )
-        passkeys: browser_sessions.PasskeyList = await self.run(viewer, browser_sessions.list_passkeys, NoArguments())
+        sessions: account.BrowserList = await self.run(viewer, account.list_browser_sessions, NoArguments())
+        passkeys: account.PasskeyList = await self.run(viewer, account.list_passkeys, NoArguments())
         usage: account.UsageResponse = await self.run(viewer, account.get_usage, NoArguments())
         return await self.render(
             request,

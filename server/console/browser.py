@@ -21,9 +21,8 @@ from auth.registry import UserRecord
 from config.errors import FlorilegiumError, InvalidParams, OriginRejected
 from config.settings import Settings, is_loopback
 from config.times import format_time_seconds
-from server.console.language import LANGUAGE_COOKIE, LANGUAGES, THEME_COOKIE, THEMES, _
-from server.console.pages import form_error, render_page
-from server.operations.browser_sessions import browser_name
+from server.console.pages import LANGUAGE_COOKIE, LANGUAGES, THEME_COOKIE, THEMES, _, form_error, render_page
+from server.operations.account import browser_name
 from server.operations.operation import require_recent_sign_in
 from server.rest.errors import UnsupportedMediaType
 from server.rest.forms import URLENCODED, FormSpec, media_type_of, read_form
@@ -238,7 +237,7 @@ class BrowserGuard:
         self, request: Request, user: UserRecord, location: str, *, method: str, is_by_password: bool = False
     ) -> Response:
         """Starts a session and leads to `location`. A session that the browser had before ends. `method` is recorded.
-        The browser is recognized when the user signs in again, see `auth.accounts.passwords`. If only a password was
+        The browser is recognized when the user signs in again, see `auth.accounts.service`. If only a password was
         entered and a passkey is required, it leads to the page for that instead."""
         needs_passkey = is_by_password and self._settings.password_requires_passkey
         # A session that someone planted in this browser must not become that of the user (session fixation).

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from auth.accounts.passkeys import relying_party_id
-from auth.accounts.passwords import SignInFailed
+from auth.accounts.service import SignInFailed
 from auth.browser_sessions import BrowserSession, browser_principal
 from auth.openid import OpenIdFailed
 from auth.registry import UserRecord
@@ -15,7 +15,7 @@ from config.errors import Conflict, FlorilegiumError, NotFound, RateLimited
 from config.openid import OpenIdProvider
 from config.settings import Settings
 from server.console import browser
-from server.console.language import _
+from server.console.pages import _
 from server.error_responses import error_headers
 from server.http_services import HttpServices
 from server.operations.operation import require_recent_sign_in

@@ -184,7 +184,7 @@ class Call(Struct, eq=False):
     deadline: Deadline | None = None
     # The tool that is called, once it is known to be permitted.
     tool: str = ""
-    # How metrics count the call, if it did not end like most.
+    # How metrics count the call. Before it ended, only set if it does not end like most.
     outcome: str = ""
     # For how long the same call would be refused again.
     refused_for_s: float = 0.0

@@ -16,8 +16,7 @@ from config.errors import FlorilegiumError, Unauthenticated, Unavailable
 from config.settings import Settings
 from server.admission import AdmittedRequest, IncomingRequest
 from server.console.browser import BrowserGuard
-from server.console.language import N_, _, find_text
-from server.console.pages import render_page
+from server.console.pages import N_, _, find_text, render_page
 from server.error_responses import DEFAULT_ERROR_FORMAT, PRIVATE_HEADERS, error_headers, json_error
 from server.operations.operation import Operation, ResponseWithHeaders, StreamedFile, UploadRequest
 from server.protocol.call import Deadline

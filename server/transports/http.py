@@ -417,11 +417,15 @@ class HttpTransport:
                 context = self._admission.context(request, session.id)
                 running: RunningCall | None = None
                 try:
-                    with self._in_flight.running(session.id, message.id) as running:
-                        call = legacy_call(session, message, context, response)
-                        outcome = await self._dispatcher.dispatch(call, message)
+                    call = legacy_call(session, message, context, response)
+                    started = Started(self._dispatcher.dispatch(call, message))
+                    if started.is_done:
+                        result = started.result
+                    else:
+                        with self._in_flight.running(session.id, message.id) as running:
+                            result = await started
                     if call.refused_for_s:
-                        self._remember_refusal(request, call, message, outcome)
+                        self._remember_refusal(request, call, message, result)
                     if message.method in SESSION_METHODS:
                         await self._sessions.save(session)
                 except FlorilegiumError as error:
@@ -434,7 +438,7 @@ class HttpTransport:
                     running.uncancel()
                     await response.accept()
                 else:
-                    await response.answer(outcome)
+                    await response.answer(result)
             case messages.Notification():
                 if message.method == "notifications/cancelled":
                     request_id = message.params.get("requestId")

@@ -83,6 +83,8 @@ class PendingRows:
 
     def send(self, connection: PostgresConnection) -> None:
         """Raises PendingConflict if an item exists already."""
+        if not self._items and not self._parameters:
+            return
         # First, because the connection sends what is pending before each statement.
         items, self._items = self._items, {}
         parameters, self._parameters = self._parameters, {}

@@ -215,8 +215,14 @@ def with_labels(match: str, labels: str) -> str:
     return _LEXEME.sub(restrict, match)
 
 
+# Once for all sources of a search.
+@lru_cache(maxsize=512)
+def _phrase_tokens(tokens: tuple[str, ...]) -> list[str]:
+    return [clip_lexeme(token) for token in index_tokens(" ".join(tokens))]
+
+
 def _compile_phrase(phrase: Phrase | Prefix, where: Restriction) -> str:
-    tokens = index_tokens(" ".join(phrase.tokens))
+    tokens = _phrase_tokens(phrase.tokens)
     if not tokens or where.is_empty:
         return NOTHING
     # What follows a lexeme: a star if words may begin with it, which only the last one of a phrase can have, and the
@@ -226,7 +232,7 @@ def _compile_phrase(phrase: Phrase | Prefix, where: Restriction) -> str:
         ends[-1] = f"*{ends[-1]}"
     alternatives = []
     for prefix in where.prefixes:
-        lexemes = [quote_lexeme(PREFIX_MARK + prefix + clip_lexeme(token)) for token in tokens]
+        lexemes = [quote_lexeme(PREFIX_MARK + prefix + token) for token in tokens]
         alternatives.append(
             _join([f"{lexeme}:{end}" if end else lexeme for lexeme, end in zip(lexemes, ends, strict=True)], "<->")
         )

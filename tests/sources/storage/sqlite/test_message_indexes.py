@@ -13,12 +13,14 @@ from msgspec.structs import replace
 
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import ExactSearch, Library, MessageSearch
+from sources.storage.search.targets import ChatCandidate
 from sources.storage.sqlite.collections import SqliteLibrary
 from sources.storage.sqlite.index.message_index import IndexProgress, MessageIndex
 from sources.storage.sqlite.index.text_index import apply_queue
 from sources.storage.sqlite.schema.kinds import migrate
 from sources.storage.sqlite.schema.tables import CHACHA
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX
+from sources.storage.sqlite.search.fts5_engine import TARGETS
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, find
 from sources.storage.tables.sql import CHATS_INDEX, HUMAN_ONLY_INDEX
 from sources.text.segmentation import separate_letters
@@ -291,6 +293,32 @@ def test_queued_change_is_applied_once(connection: sqlite3.Connection) -> None:
     assert EXACT_INDEX.fill(connection).is_complete
     EXACT_INDEX.apply_changes(connection)
     check_message_indexes(connection)
+
+
+@settings(max_examples=examples(50))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["user", "assistant", "tool"]),
+            st.sampled_from([0, 1, 30, 399, 400, 401, 900]),
+            st.sampled_from([None, None, 5, 401]),
+            st.sampled_from(["deleted = 0", "deleted = 0", "deleted = 0", "deleted = 1", "human_only = 1"]),
+        ),
+        max_size=8,
+    )
+)
+def test_candidate_has_the_context_of_its_index_entry(messages: list[tuple[str, int, int | None, str]]) -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        prepare(connection)
+        connection.execute(ADD_CONVERSATION, (1, "talk"))
+        for number, (role, chars, segmented_chars, state) in enumerate(messages, 1):
+            connection.execute(ADD_MESSAGE, (number, 1, ("to be " * chars)[:chars]))
+            segmented = None if segmented_chars is None else ("or not " * segmented_chars)[:segmented_chars]
+            values = (role, segmented, number)
+            connection.execute(f"UPDATE messages SET role = ?, text_seg = ?, {state} WHERE id = ?", values)
+        indexed = connection.execute("SELECT id, own, context FROM message_source ORDER BY id").fetchall()
+        candidates = TARGETS["chats"].candidates(connection, [row[0] for row in indexed])
+        assert [(one.entry, one.own, one.context) for one in candidates if isinstance(one, ChatCandidate)] == indexed
 
 
 # -- query plans -------------------------------------------------------------------------------------------------------

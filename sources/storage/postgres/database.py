@@ -277,7 +277,10 @@ class PostgresDatabase:
         group = CURRENT_GROUP.get()
         is_late = group is not None and (group.is_maintenance or (group.is_background and self._was_removed))
         if self._tenant is None and (is_late or mode == "vectors"):
-            await self._find(source)
+            await self._options.prepare()
+            self._tenant, _ = await self.run_control(source, partial(self._options.schemas.find, self.user_id))
+            if self._tenant is None:
+                raise NoLibrary("the library was removed")
         tenant = self._tenant or await self._open(source)
         try:
             return await self._options.threads.run(
@@ -321,13 +324,6 @@ class PostgresDatabase:
         the background and has no other limit than its deadline."""
         limit_ms = self._options.connection.statement_timeout_ms if mode != "vectors" else 0
         return limit_ms if 0 < limit_ms < remaining_ms else None
-
-    async def _find(self, source: str) -> None:
-        """Finds the tenant of a user who has one. Raises NoLibrary."""
-        await self._options.prepare()
-        self._tenant, _ = await self.run_control(source, partial(self._options.schemas.find, self.user_id))
-        if self._tenant is None:
-            raise NoLibrary("the library was removed")
 
     async def _open(self, source: str) -> str:
         """Concurrent callers share one attempt, which continues if they are cancelled."""

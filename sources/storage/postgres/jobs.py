@@ -21,7 +21,7 @@ from config.event_counts import POSTGRES_EVENTS
 from config.paths import UserId
 from config.postgres.connection import ConnectionOptions, PostgresConnection, StatementInterrupted, Transaction
 from config.postgres.errors import driver_errors, is_connection_lost
-from sources.storage.job_queue import Job, JobLane, JobQueue
+from sources.storage.job_queue import JobLane, JobQueue
 from sources.storage.postgres.connection import (
     LibraryConnection,
     LibraryJob,
@@ -87,7 +87,14 @@ class JobThreads:
         self._running.add(job)
         try:
             return await self.jobs.submit(
-                user_id, lane, job, run_on, self._hand_over, _stop, lane_max=self._lane_max, gives_up=gives_up
+                user_id,
+                lane,
+                job,
+                run_on,
+                self._hand_over,
+                lambda _: job.stop(),
+                lane_max=self._lane_max,
+                gives_up=gives_up,
             )
         finally:
             self._running.discard(job)
@@ -121,11 +128,6 @@ class JobThreads:
                 self._idle.pop().inbox.put(work)
             else:
                 self._backlog.append(work)
-
-
-def _stop(job: Job[Any]) -> None:
-    assert isinstance(job, LibraryJob)
-    job.stop()
 
 
 class LibraryThread(threading.Thread):

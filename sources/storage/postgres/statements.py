@@ -33,7 +33,11 @@ _SIGNS = str.maketrans(dict.fromkeys(punctuation.replace("_", ""), " "))
 def tenant_statement(sql: str) -> Statement:
     match sql:
         case Insert():
-            text, read = _render_insert(sql), sql.select or sql.values
+            rows = f"SELECT $1, {sql.select}" if sql.select else f"VALUES ($1, {sql.values})"
+            # Every unique key begins with the tenant.
+            conflict = conflict_clause(sql.columns, sql.key, f"tenant_id, {sql.key}", sql.condition)
+            table = f"{LIBRARY_SCHEMA}.{sql.table} (tenant_id, {sql.columns})"
+            text, read = f"INSERT INTO {table} {rows}{conflict}{_returning(sql.returning)}", sql.select or sql.values
         case Update():
             text = f"UPDATE {LIBRARY_SCHEMA}.{sql.table} SET {sql.assignments} WHERE {_own_rows(sql)}"
             read = f"{sql.assignments} {sql.condition}"
@@ -61,14 +65,6 @@ def tenant_statement(sql: str) -> Statement:
     elif definitions:
         text = f"WITH {definitions} {text}"
     return Statement(text, returns_rows=not is_change or bool(getattr(sql, "returning", "")), has_tenant=True)
-
-
-def _render_insert(insert: Insert) -> str:
-    """Every unique key begins with the tenant."""
-    rows = f"SELECT $1, {insert.select}" if insert.select else f"VALUES ($1, {insert.values})"
-    conflict = conflict_clause(insert.columns, insert.key, f"tenant_id, {insert.key}", insert.condition)
-    columns = f"tenant_id, {insert.columns}"
-    return f"INSERT INTO {LIBRARY_SCHEMA}.{insert.table} ({columns}) {rows}{conflict}{_returning(insert.returning)}"
 
 
 def _own_rows(change: Update | Delete) -> str:

@@ -67,9 +67,6 @@ async def reindex_library(database: "PostgresDatabase") -> dict[str, int]:
         for kind, rows in _ROWS_OF_KINDS.items():
             connection.execute(Delete("index_entries", f"kind = {kind.number:d} AND NOT EXISTS ({rows})"))
 
-    def save_version(connection: LibraryConnection) -> None:
-        connection.execute(SAVE_STATE, ("segment_version", ENTRIES_VERSION))
-
     def count_entries(connection: LibraryConnection) -> dict[str, int]:
         rows = connection.execute("SELECT kind, count(*) FROM index_entries GROUP BY kind").fetchall()
         counts: dict[int, int] = dict(rows)
@@ -81,7 +78,8 @@ async def reindex_library(database: "PostgresDatabase") -> dict[str, int]:
         while last is not None:
             last = await database.write(_SOURCE, NOTES_INDEX, partial(_index_batch, table, last), _BATCH_EXTRA_MS)
     # Last, so that a run that was interrupted is repeated.
-    await database.write(_SOURCE, NOTES_INDEX, save_version)
+    version = ("segment_version", ENTRIES_VERSION)
+    await database.write(_SOURCE, NOTES_INDEX, lambda connection: connection.execute(SAVE_STATE, version))
     return await database.read(_SOURCE, count_entries)
 
 

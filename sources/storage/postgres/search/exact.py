@@ -15,7 +15,6 @@ from sources.storage.contract import ExactSearch
 from sources.storage.postgres.index.entries import CHAT_ENTRIES, HUMAN_ONLY_ENTRIES, EntryKind
 from sources.storage.postgres.search.tsquery import MATCH, compile_tsquery, for_index, tsquery, with_labels
 from sources.storage.search.exact_expression import (
-    ExactExpression,
     ExactMatches,
     ExactNode,
     ExactOperation,
@@ -73,16 +72,14 @@ def find(
         rows = connection.execute(_CANDIDATES.format(condition), (*parameters, candidates_max + 1)).fetchall()
         counts = None
         if len(rows) <= candidates_max:
-            counts = _count_phrases(connection, expression, kind) if rows else TextCounts(0, ())
+            counts = TextCounts(0, ())
+            if rows:
+                phrases = [_match(phrase, kind) for phrase in expression.counted]
+                counts = TextCounts(*connection.execute(_COUNTS, (kind.number, phrases)).fetchall()[0])
         is_complete = is_complete and counts is not None
         matches = match_texts(expression, rows, limit, counts)
         found = matches if kind is CHAT_ENTRIES else merge_matches(found, matches, limit)
     return replace(found, read_as=read_as), is_complete or len(found.matches) >= search.limit
-
-
-def _count_phrases(connection: PostgresConnection, expression: ExactExpression, kind: EntryKind) -> TextCounts:
-    matches = [_match(phrase, kind) for phrase in expression.counted]
-    return TextCounts(*connection.execute(_COUNTS, (kind.number, matches)).fetchall()[0])
 
 
 def _match(node: ExactNode, kind: EntryKind) -> str:

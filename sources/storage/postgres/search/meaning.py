@@ -9,7 +9,6 @@ nearest, of which it can miss some.
 import struct
 import time
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from msgspec import Struct
 
@@ -18,9 +17,9 @@ from sources.semantic.model import SCALE, ModelInfo
 from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.vectors.vector_tables import (
     VectorExtension,
+    count_missing,
     encode_vector,
-    is_queued,
-    kind_coverage,
+    has_queue,
     kind_number,
     read_state,
 )
@@ -95,7 +94,7 @@ class LibraryScan:
     def status(self, count: CountRows) -> SemanticStatus:
         state, model = self._state, self._model
         is_current = state is not None and state.model == self._query.model.id
-        if is_current and not is_queued(self._connection, self._kind):
+        if is_current and not has_queue(self._connection, self._kind):
             return SemanticStatus("on", 1.0)
 
         now, coverage = time.monotonic(), self._query.coverage
@@ -103,7 +102,7 @@ class LibraryScan:
         if now - counted_at >= _KNOWN_FOR_S:
             old_model = 0 if is_current else model
             # Not counted by `count`, which remembers counts until text changes.
-            share = kind_coverage(self._count, self._kind, state if model else None, old_model).share
+            share = count_missing(self._connection, state if model else None, self._kind, old_model).share
             coverage[self._kind, model] = (share, now)
         # Rounded down, because 1 means that nothing is missing.
         known = int(share * 1000) / 1000
@@ -190,9 +189,6 @@ class LibraryScan:
                 return items[:count]
             wanted *= _PASSAGES_PER_ITEM
         return None
-
-    def _count(self, sql: str, parameters: tuple[Any, ...]) -> int:
-        return int(self._connection.execute(sql, parameters).fetchall()[0][0])
 
 
 def _cosine(product: float) -> float:

@@ -114,9 +114,9 @@ class LibraryVectors:
     def _find_work(self, model: ModelInfo, connection: LibraryConnection) -> PendingWork:
         state = vector_tables.read_state(connection)
         if state is None or state.model != model.id:
-            return PendingWork(vector_tables.library_coverage(connection, None), is_created=False)
+            return PendingWork(vector_tables.count_missing(connection, None), is_created=False)
         if vector_tables.has_queue(connection):
-            return PendingWork(vector_tables.library_coverage(connection, state))
+            return PendingWork(vector_tables.count_missing(connection, state))
         missing = vector_tables.find_missing(connection, self._index_min_passages)
         return PendingWork(VectorCoverage(1, 0), needs_cleaning=state.has_old_models or missing is not None)
 

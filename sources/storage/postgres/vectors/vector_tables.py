@@ -34,7 +34,6 @@ from sources.storage.postgres.index.entries import (
 )
 from sources.storage.postgres.jobs import claim, is_held, release
 from sources.storage.postgres.tables import LIBRARY_SCHEMA, vectors_table
-from sources.storage.search.engine import CountRows
 from sources.storage.tables.dialect import POSTGRES
 from sources.storage.tables.sql import SAVE_STATE, Delete, Insert
 from sources.storage.vector_kinds import ALL_KINDS, TITLE_VECTORS, VectorKind, sample_texts
@@ -133,58 +132,33 @@ class VectorExtensionMemory:
     """What is known about the extension. All libraries of a process share it."""
 
     def __init__(self) -> None:
-        self._extension: VectorExtension | None = None
-        self._reason = ""
+        self._found: VectorExtension | str = ""
         self._checked_at = float("-inf")
 
     @property
     def is_known(self) -> bool:
-        return self._extension is not None or time.monotonic() - self._checked_at < _ABSENT_FOR_S
+        return self.is_installed or time.monotonic() - self._checked_at < _ABSENT_FOR_S
 
     @property
     def is_installed(self) -> bool:
         """Whether the table of vectors is known to exist."""
-        return self._extension is not None
+        return isinstance(self._found, VectorExtension)
 
     def require(self) -> VectorExtension:
         """Raises SemanticUnavailable with the reason."""
-        if self._extension is None:
-            raise SemanticUnavailable(self._reason)
-        return self._extension
+        if isinstance(self._found, str):
+            raise SemanticUnavailable(self._found)
+        return self._found
 
     def remember(self, found: VectorExtension | str) -> None:
         """Takes what `find_extension` or `prepare_vectors` returned, after their transaction was committed: a write
         that sees the extension earlier would use a table that does not exist yet."""
-        self._checked_at = time.monotonic()
-        if isinstance(found, str):
-            self._reason = found
-        else:
-            self._extension = found
+        self._found, self._checked_at = found, time.monotonic()
 
 
 def find_extension(connection: PostgresConnection) -> VectorExtension | str:
-    """Looks for the extension, or installs it. Returns the reason if it cannot be used."""
-    installed = _find_or_install(connection)
-    if installed is None:
-        return _ABSENT
-    if installed.version < _MIN_VERSION:
-        version = ".".join(map(str, installed.version))
-        return f"semantic search in PostgreSQL needs pgvector 0.7 or newer, but the database has {version}"
-    return installed
-
-
-def prepare_vectors(connection: PostgresConnection) -> VectorExtension | str:
-    """Also creates the table of vectors, in a transaction of the control data."""
-    found = find_extension(connection)
-    if isinstance(found, VectorExtension) and not connection.execute(_HAS_TABLE).fetchall()[0][0]:
-        connection.execute("SELECT pg_advisory_xact_lock(?)", (_TABLE_LOCK,))
-        if not connection.execute(_HAS_TABLE).fetchall()[0][0]:
-            connection.run_script("; ".join(vectors_table(found.vector_type)))
-    return found
-
-
-def _find_or_install(connection: PostgresConnection) -> VectorExtension | None:
-    """Installs the extension if the server has it and the role of the connection may."""
+    """Looks for the extension, or installs it if the server has it and the role of the connection may. Returns the
+    reason if it cannot be used."""
     row = connection.execute(_FIND).fetchone()
     if row is None:
         # Without a savepoint, a refusal would end the transaction of the caller.
@@ -195,13 +169,27 @@ def _find_or_install(connection: PostgresConnection) -> VectorExtension | None:
             if is_connection_lost(error):
                 raise
             connection.run_script("ROLLBACK TO SAVEPOINT extension")
-            return None
+            return _ABSENT
         row = connection.execute(_FIND).fetchone()
     if row is None:
-        return None
+        return _ABSENT
     schema, version = row
+    numbers = tuple(int(number) for number in version.split(".")[:2])
+    if numbers < _MIN_VERSION:
+        found = ".".join(map(str, numbers))
+        return f"semantic search in PostgreSQL needs pgvector 0.7 or newer, but the database has {found}"
     doubled = schema.replace('"', '""')
-    return VectorExtension(f'"{doubled}"', tuple(int(number) for number in version.split(".")[:2]))
+    return VectorExtension(f'"{doubled}"', numbers)
+
+
+def prepare_vectors(connection: PostgresConnection) -> VectorExtension | str:
+    """Also creates the table of vectors, in a transaction of the control data."""
+    found = find_extension(connection)
+    if isinstance(found, VectorExtension) and not connection.execute(_HAS_TABLE).fetchall()[0][0]:
+        connection.execute("SELECT pg_advisory_xact_lock(?)", (_TABLE_LOCK,))
+        if not connection.execute(_HAS_TABLE).fetchall()[0][0]:
+            connection.run_script("; ".join(vectors_table(found.vector_type)))
+    return found
 
 
 # Vectors of another version are deleted and made again.
@@ -295,8 +283,10 @@ def clear_vectors(connection: PostgresConnection) -> None:
 # Making vectors
 
 
-def has_queue(connection: PostgresConnection) -> bool:
-    return connection.execute("SELECT 1 FROM vector_queue LIMIT 1").fetchone() is not None
+def has_queue(connection: PostgresConnection, kind: int | None = None) -> bool:
+    """Whether rows of the library or of a kind need vectors."""
+    of_kind, kinds = ("", ()) if kind is None else (" WHERE kind = ?", (kind,))
+    return connection.execute(f"SELECT 1 FROM vector_queue{of_kind} LIMIT 1", kinds).fetchone() is not None
 
 
 def next_batch(connection: PostgresConnection, *, has_context: bool) -> PassageBatch | None:
@@ -393,27 +383,23 @@ def count_passages(connection: PostgresConnection) -> int:
     return int(connection.execute("SELECT count(*) FROM vectors WHERE model = ?", (state.number,)).fetchall()[0][0])
 
 
-def is_queued(connection: PostgresConnection, kind: int) -> bool:
-    return connection.execute("SELECT 1 FROM vector_queue WHERE kind = ? LIMIT 1", (kind,)).fetchone() is not None
+def count_missing(
+    connection: PostgresConnection, state: LibraryVectorState | None, kind: int | None = None, old_model: int = 0
+) -> VectorCoverage:
+    """Counts the rows of the library or of a kind, and those without vectors of the model of `state`, or of the old
+    model of a number."""
 
+    def count(sql: str, *parameters: int) -> int:
+        return int(connection.execute(sql, parameters).fetchall()[0][0])
 
-def kind_coverage(count: CountRows, kind: int, state: LibraryVectorState | None, old_model: int = 0) -> VectorCoverage:
-    """Counts the rows of a kind that have vectors of the model of `state`, or of the old model of a number."""
-    rows = count("SELECT count(*) FROM index_entries WHERE kind = ?", (kind,))
+    of_kind, kinds = ("", ()) if kind is None else (" WHERE kind = ?", (kind,))
+    rows = count(f"SELECT count(*) FROM index_entries{of_kind}", *kinds)
     if state is None:
         return VectorCoverage(rows, rows)
-    if old_model:
+    if kind is not None and old_model:
         sql = "SELECT count(DISTINCT id) FROM vectors WHERE kind = ? AND model = ?"
-        return VectorCoverage(rows, rows - count(sql, (kind, old_model)))
-    return VectorCoverage(rows, count("SELECT count(*) FROM vector_queue WHERE kind = ?", (kind,)))
-
-
-def library_coverage(connection: PostgresConnection, state: LibraryVectorState | None) -> VectorCoverage:
-    [(rows,)] = connection.execute("SELECT count(*) FROM index_entries").fetchall()
-    if state is None:
-        return VectorCoverage(rows, rows)
-    [(missing,)] = connection.execute("SELECT count(*) FROM vector_queue").fetchall()
-    return VectorCoverage(rows, missing)
+        return VectorCoverage(rows, rows - count(sql, kind, old_model))
+    return VectorCoverage(rows, count(f"SELECT count(*) FROM vector_queue{of_kind}", *kinds))
 
 
 def encode_vector(vector: bytes) -> str:

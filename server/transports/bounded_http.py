@@ -8,7 +8,9 @@ import re
 import time
 from collections.abc import Callable, Sized
 from typing import Any, ClassVar
+from urllib.parse import unquote
 
+import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
@@ -188,10 +190,15 @@ class BoundedHttp(HttpToolsProtocol):
         self._fed_bytes = self._small_chunks = 0
 
     def on_headers_complete(self) -> None:
+        """Replaces uvicorn's, which has settings that this server does not use and another class of cycle."""
+        parser: Any = self.parser
+        scope: Any = self.scope
+        app: Any = self.app
+        previous: RequestResponseCycle | None = self.cycle
+        method = parser.get_method()
         # Most header sections are far below the limit, even with all of their first and of their last slice.
         if self._fed_bytes + 2 * SLICE_BYTES > self._head_max_bytes:
-            assert self.parser is not None
-            size = _LINE_BYTES + len(self.parser.get_method()) + len(self.url)
+            size = _LINE_BYTES + len(method) + len(self.url)
             size += sum(len(name) + len(value) + _HEADER_BYTES for name, value in self.headers)
             if size > self._head_max_bytes:
                 self._reject("The request headers are too large.")
@@ -203,15 +210,30 @@ class BoundedHttp(HttpToolsProtocol):
         client = self._client_connection
         if client is not None:
             client.has_whole_request = False
-            scope: Any = self.scope
             scope["extensions"] = {CONNECTION: client}
-        previous = self.cycle
-        super().on_headers_complete()
         self._requests += 1
-        if self.cycle is previous:  # an upgrade, which has none
+        scope["method"], version = method.decode("ascii"), parser.get_http_version()
+        if version != "1.1":
+            scope["http_version"] = version
+        if parser.should_upgrade() and self._should_upgrade():
             return
-        cycle: Any = self.cycle
-        cycle.__class__ = _Cycle  # uvicorn creates it, and nothing can be called for it yet
+        url = httptools.parse_url(self.url)
+        path = url.path.decode("ascii")
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"], scope["query_string"] = url.path, url.query or b""
+        self.cycle = cycle = _Cycle(
+            scope,
+            self.transport,
+            self.flow,
+            self.logger,
+            self.access_logger,
+            self.access_log,
+            self.server_state.default_headers,
+            asyncio.Event(),
+            self.expect_100_continue,
+            version != "1.0" and parser.should_keep_alive(),
+            self.on_response_complete,
+        )
         cycle.client_connection = client
         # With several workers, a connection ends after a while, so that the client's next one can go to another.
         if self.is_draining or (
@@ -221,6 +243,11 @@ class BoundedHttp(HttpToolsProtocol):
             cycle.keep_alive = False
             if client is not None:
                 client.begin_closing()
+        if previous is None or previous.response_complete:
+            self._start_asgi_task(cycle, app)
+        else:  # pipelined
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, app))
 
     def on_body(self, body: bytes) -> None:
         if len(body) < _SMALL_CHUNK_BYTES:

@@ -30,7 +30,16 @@ from sources.records import SemanticStatus
 from sources.search.arguments import LIMIT_MAX
 from sources.source import RankedHit, Source, SourceHits
 from sources.storage.contract import Libraries, Library, QueueState
-from sources.storage.job_queue import CURRENT_GROUP, CallGroup, JobGroup, JobLane, JobQueue, QueuedJob, charged_to
+from sources.storage.job_queue import (
+    CURRENT_GROUP,
+    CallGroup,
+    JobGroup,
+    JobLane,
+    JobQueue,
+    QueuedJob,
+    charged_to,
+    retrieve_exception,
+)
 from sources.storage.shared_part import permitted_sources
 from sources.text.chunking import run_text_work
 
@@ -243,13 +252,13 @@ class Fanout:
                     late = {task for task in tasks.values() if not task.done()}
                     break
         except BaseException:
-            # Nobody looks at the tasks any more, not even at those that are done.
+            # The caller gets this exception, so no task is awaited again, not even one that is done.
             late = tasks.values()
             raise
         finally:
             for task in late:
                 task.cancel()
-                task.add_done_callback(_retrieve_exception)
+                task.add_done_callback(retrieve_exception)
         if late:
             await asyncio.wait(late, timeout=_CANCEL_GRACE_S)
         return late
@@ -414,7 +423,7 @@ class _Lease:
 
     def __init__(self, libraries: Libraries, context: RequestContext) -> None:
         self._opened: asyncio.Future[Library] = asyncio.get_running_loop().create_future()
-        self._opened.add_done_callback(_retrieve_exception)
+        self._opened.add_done_callback(retrieve_exception)
         self._unused = asyncio.Event()
         self._users = 0
         self._task = asyncio.create_task(self._hold(libraries, context))
@@ -452,12 +461,6 @@ class _Lease:
             self._task.cancel()
         elif not self._users:
             self._unused.set()
-
-
-def _retrieve_exception(task: asyncio.Future[Any]) -> None:
-    """Keeps asyncio from logging the exception of a task that is no longer awaited."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _find_problem(name: str, page: object, depth: int) -> str | None:

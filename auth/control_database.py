@@ -266,7 +266,7 @@ _STATEMENTS = (
         needs_passkey INTEGER NOT NULL DEFAULT 0
     ) WITHOUT ROWID""",
     "CREATE INDEX browser_sessions_of_user ON browser_sessions (user_id)",
-    # Browsers in which a user has signed in before; see `auth.accounts.passwords`.
+    # Browsers in which a user has signed in before; see `auth.accounts.service`.
     """CREATE TABLE known_browsers (
         hash BLOB PRIMARY KEY NOT NULL,
         user_id TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,

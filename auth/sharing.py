@@ -37,7 +37,7 @@ GROUPS_MAX = 50
 MEMBERS_MAX = 1_000
 SHARES_MAX = 100
 SHARES_RECEIVED_MAX = 50
-# Of one person with one recipient, whose list nobody should be able to fill alone: nobody is asked before.
+# From one person to the same recipient. Recipients are not asked first, so one sender must not fill their list.
 SHARES_BETWEEN_MAX = 10
 # Of one group, and for one person, who would otherwise be flooded with them.
 INVITATIONS_MAX = 100
@@ -127,7 +127,7 @@ def record_claims(audit: Audit | None, user_id: UserId, issuer: str, changes: Se
         if audit is not None:
             audit.record(action, user_id, client=issuer, target=one.group_id, detail=detail)
             if one.successor is not None:
-                detail = f"{one.group} manager, because the last one is none any more"
+                detail = f"{one.group} manager, because the last manager lost the role"
                 audit.record("group.role", one.successor, client=issuer, target=one.group_id, detail=detail)
 
 
@@ -574,12 +574,12 @@ def _pass_on(
     if not candidates or any(one.role == "manager" and not one.is_disabled for one in remaining):
         return None
     # A disabled person cannot manage anything now. Those who can come first.
-    heir = min(candidates, key=lambda one: (one.is_disabled, -ROLES.index(one.role), one.added_at, one.name))
+    successor = min(candidates, key=lambda one: (one.is_disabled, -ROLES.index(one.role), one.added_at, one.name))
     db.execute(
         "UPDATE group_members SET role = 'manager', issuer = NULL WHERE group_id = ? AND user_id = ?",
-        (group_id, heir.user_id),
+        (group_id, successor.user_id),
     )
-    return heir.user_id
+    return successor.user_id
 
 
 def _join(

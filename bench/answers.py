@@ -36,8 +36,7 @@ from bench.vector_cache import embed_libraries
 from config.paths import UserId
 from config.settings import Settings
 from server.lifespan import open_runtime
-from sources.demo import fill
-from sources.demo.loader import DemoCollection, DemoFields, DemoMedia, read_demo
+from sources.demo import DemoCollection, DemoFields, DemoMedia, fill, read_demo
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.semantic.service import UNKNOWN_WORDS
 from sources.storage.contract import Library

@@ -193,7 +193,7 @@ class PlainSearch:
 def _entries_sql(target: SearchTarget, query: str) -> tuple[str, Sequence[Any]]:
     expression = parse(query).expression
     assert expression is not None
-    tier = MatchTier(TSQUERY.match_text(expression, target), "rank")
+    tier = MatchTier(TSQUERY.compiler(target)(expression), "rank")
     return EntrySql(target, tier, SqlFilter(), target.item_bits, True).select_entries(LIMIT + 1, 0)
 
 

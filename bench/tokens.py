@@ -24,8 +24,7 @@ from bench.request_templates import MODERN, ToolCall, bearer
 from bench.startup import announced_mcp_url
 from bench.tokenizer import count_tokens
 from config.settings import Settings
-from sources.demo import demo_uuid
-from sources.demo.loader import DemoCollection, DemoConversation, DemoMedia, DemoNote, read_demo
+from sources.demo import DemoCollection, DemoConversation, DemoMedia, DemoNote, demo_uuid, read_demo
 
 SCRIPT = Path(__file__).with_suffix(".toml")
 # The session used for the result, and the other one.

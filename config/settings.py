@@ -51,7 +51,7 @@ SOURCE_SETTINGS = (
 
 # What a field of `Settings` is annotated with, besides its description: these, limits, and the unit of a number.
 _SECRET = Meta(extra={"secret": True})
-# The setting can be changed while the server runs; see `server.settings_reload`.
+# The setting can be changed while the server runs; see `server.serving`.
 _RELOAD = Meta(extra={"reload": True})
 
 

@@ -21,10 +21,18 @@ from config.errors import FlorilegiumError, Forbidden, InvalidRequest, RateLimit
 from config.logging import RequestFields, request_fields
 from config.paths import DataRoot, UserId
 from config.settings import Settings
-from server.local_socket import USER_HEADER
+from server.directory_lock import USER_HEADER
 from server.protocol.catalog import Profiles
 from server.transports.client_connections import ClientConnection, OpenStreams, connection_of
-from server.transports.headers import CONFIG, NO_CONFIG, Headers, OriginGuard, query_values, request_config
+from server.transports.headers import (
+    CONFIG,
+    HEADER_VALUES,
+    NO_CONFIG,
+    Headers,
+    OriginGuard,
+    query_values,
+    request_config,
+)
 from sources.storage.contract import Libraries
 
 if TYPE_CHECKING:
@@ -53,7 +61,7 @@ class CallLimits:
     async def take(self, principal: Principal, tool: str) -> None:
         """Counts a call of a user and a tool. The queue is checked first: a refused call is not charged."""
         if principal.kind != "operator":
-            self.require_capacity(principal.user_id)
+            self._libraries.require_capacity(principal.user_id)
             await self._limits.tool.take((principal.user_id, tool))
 
 
@@ -89,7 +97,7 @@ class IncomingRequest(Struct, frozen=True):
     def from_scope(cls, scope: Mapping[str, Any]) -> "IncomingRequest":
         client, connection = scope.get("client"), connection_of(scope)
         return cls(
-            Headers(scope["headers"]),
+            Headers(scope["headers"], scope.get(HEADER_VALUES)),
             client[0] if client else "",
             scope["query_string"],
             connection,

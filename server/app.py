@@ -5,7 +5,7 @@ import asyncio
 import gc
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from itertools import chain
 
 from starlette.applications import Starlette
@@ -18,9 +18,9 @@ from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, 
 
 from auth.oauth import clients
 from config.errors import FlorilegiumError, Unavailable
-from config.logging import RequestFields, begin_request, current_request_id, log_request
+from config.logging import begin_request, current_request_id, log_request, request_fields
 from config.settings import Settings
-from config.tracing import NO_SPAN, Span, is_tracing, span
+from config.tracing import span
 from server.error_responses import json_error
 from server.metrics import Metrics
 from server.protocol.messages import log_failure
@@ -28,7 +28,7 @@ from server.rest.errors import MethodNotAllowed
 from server.runtime import Runtime
 from server.service_endpoints import ServiceEndpoints
 from server.transports.client_connections import connection_of
-from server.transports.headers import MCP_PATH, SECURITY_HEADERS
+from server.transports.headers import HEADER_VALUES, MCP_PATH, SECURITY_HEADERS
 from server.transports.http import IS_REPEATED, HttpTransport
 from server.transports.sse import SseTransport, is_sse_path
 from server.transports.websocket import WebSocketTransport
@@ -74,6 +74,8 @@ def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
             max_age=600,
         )
         app = PublicPaths(app, with_cors)
+    if runtime.settings.tracing_endpoint:
+        app = TracingMiddleware(app)
     return RequestLogMiddleware(app, metrics, runtime.settings.log_requests)
 
 
@@ -130,8 +132,8 @@ class RequestLogMiddleware:
     """Request ids, security headers, one log line and one count for every HTTP request and WebSocket.
 
     The log line contains method, path and status, and the fields of the request: who made it, the tool, the outcome and
-    the duration. It contains no query string, header, body or secret of a link. With tracing, every HTTP request is a
-    span with the same fields. A valid request id from the caller is used, so that its logs and ours can be correlated.
+    the duration. It contains no query string, header, body or secret of a link. A valid request id from the caller is
+    used, so that its logs and ours can be correlated.
 
     Releases the memory of a request's body when it is answered. Adds `Retry-After` to a 503 that does not have it. Adds
     `Connection: close` to a refusal, so that a client without access cannot send one request after the other. If the
@@ -148,15 +150,15 @@ class RequestLogMiddleware:
             await self._app(scope, receive, send)
             return
         started_at, status, is_http = time.perf_counter(), 0, scope["type"] == "http"
-        given_id = dict(scope["headers"]).get(_REQUEST_ID)
+        values = scope[HEADER_VALUES] = dict(scope["headers"])
+        given_id = values.get(_REQUEST_ID)
         fields = begin_request(given_id.decode() if given_id is not None and _VALID_ID.match(given_id) else "")
         own_headers = ((_REQUEST_ID, fields.request_id.encode()), *SECURITY_HEADERS)
         connection = connection_of(scope) if is_http else None
-        method, path = scope["method"] if is_http else "WS", scope["path"]
-        if path != MCP_PATH:
-            path = _SECRET_PATH.sub(r"\1…", path)
+        method, path = scope["method"] if is_http else "WS", _without_secret(scope["path"])
 
-        async def send_with_headers(message: Message) -> None:
+        # No coroutines, here and in `McpRouter`: each costs about 1 % of a small call.
+        def send_with_headers(message: Message) -> Awaitable[None]:
             nonlocal status
             if message["type"] in _RESPONSE_STARTS:
                 status = message["status"]
@@ -167,28 +169,54 @@ class RequestLogMiddleware:
                     headers.append((b"retry-after", b"1"))
                 if is_refusal and connection is not None and connection.has_whole_request:
                     headers.append((b"connection", b"close"))
+            return send(message)
+
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except Exception as error:
+            # The application has sent the error response; here the exception is logged without its message.
+            log_failure(f"{method} {path}", error)
+        finally:
+            if connection is not None:
+                connection.release_request()
+            if is_http:
+                self._metrics.responses[status] += 1
+            if self._log_requests and IS_REPEATED not in scope:
+                fields.outcome = fields.outcome or ("ok" if status < 400 else "error")
+                result = status or ("-" if is_http else "closed")
+                log_request(f"{method} {path} {result}", fields, (time.perf_counter() - started_at) * 1000)
+
+
+class TracingMiddleware:
+    """With tracing, every HTTP request is a span with the fields of its log line. A WebSocket has no span of its own,
+    because it can be open for days. Its calls have."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        fields, method, path, status = request_fields(), scope["method"], _without_secret(scope["path"]), 0
+        attributes = {"http.request.method": method, "url.path": path, "florilegium.request_id": fields.request_id}
+        # The headers of W3C Trace Context, by which a caller makes a request part of its own trace.
+        headers = scope["headers"]
+        parent = {name.decode(): value.decode("latin-1") for name, value in headers if name in _TRACE_HEADERS}
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
             await send(message)
 
-        # A WebSocket has no span of its own, because it can be open for days. Its calls have.
-        with _start_span(scope, path, fields) if is_http and is_tracing() else NO_SPAN as request_span:
+        with span(method, attributes, kind="server", parent=parent) as request_span:
+            fields.trace_id = request_span.trace_id
             try:
-                await self._app(scope, receive, send_with_headers)
-            except Exception as error:
-                # The application has sent the error response; here the exception is logged without its message.
-                log_failure(f"{method} {path}", error)
+                await self._app(scope, receive, send_and_note)
             finally:
-                if connection is not None:
-                    connection.release_request()
-                if is_http:
-                    self._metrics.responses[status] += 1
-                if self._log_requests and IS_REPEATED not in scope:
-                    fields.outcome = fields.outcome or ("ok" if status < 400 else "error")
-                    result = status or ("-" if is_http else "closed")
-                    log_request(f"{method} {path} {result}", fields, (time.perf_counter() - started_at) * 1000)
-            if request_span is not NO_SPAN:
                 known: dict[str, str | int] = {
                     "http.response.status_code": status,
-                    "florilegium.outcome": fields.outcome,
+                    "florilegium.outcome": fields.outcome or ("ok" if status < 400 else "error"),
                     "enduser.id": fields.user,
                     "florilegium.client": fields.client,
                 }
@@ -196,18 +224,8 @@ class RequestLogMiddleware:
                 request_span.update(known, name=f"{method} {route}".rstrip(), is_failed=status >= 500)
 
 
-def _start_span(scope: Scope, path: str, fields: RequestFields) -> Span:
-    attributes = {
-        "http.request.method": scope["method"],
-        "url.path": path,
-        "florilegium.request_id": fields.request_id,
-    }
-    # The headers of W3C Trace Context, by which a caller makes a request part of its own trace.
-    headers = scope["headers"]
-    parent = {name.decode(): value.decode("latin-1") for name, value in headers if name in _TRACE_HEADERS}
-    request_span = span(scope["method"], attributes, kind="server", parent=parent)
-    fields.trace_id = request_span.trace_id
-    return request_span
+def _without_secret(path: str) -> str:
+    return path if path == MCP_PATH else _SECRET_PATH.sub(r"\1…", path)
 
 
 class ErrorHandlers:
@@ -266,7 +284,7 @@ class McpRouter:
         self._sse = sse
         self._other = other
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         path = scope["path"]
         if scope["type"] != "http":
             app = self._other
@@ -276,4 +294,4 @@ class McpRouter:
             app = self._other
         else:
             app = self._sse if is_sse_path(path) else self._mcp
-        await app(scope, receive, send)
+        return app(scope, receive, send)

@@ -7,10 +7,9 @@
 # request is served. Then: HTTP: `app` (MCP, log lines), `web_routes` (all other routes), `error_responses`, `serving`
 # (uvicorn, shutdown, reports of what blocks the event loop), `service_endpoints`. Limits: `admission`, and
 # `transports/client_connections` for connections and memory. State: `stores` says what is kept in the process and what
-# in Redis, `import_board`. Imports over HTTP: `import_jobs`. Processes: `worker_processes` starts several,
-# `worker_state` and `metrics` add up what they do, `service_manager` talks to systemd, `directory_lock` keeps a second
-# server away from the files of the first. What clients see: `profiles` (lists of tools with instructions),
-# `server_info`, `client_guides`.
+# in Redis, `import_board`. Imports over HTTP: `import_jobs`. Processes: `worker_processes` starts several, `metrics`
+# adds up what they do, `cli/serve` talks to systemd, `directory_lock` keeps a second server away from the files of the
+# first. What clients see: `profiles` (lists of tools with instructions), `server_info`, `client_guides`.
 
 import asyncio
 from collections.abc import AsyncIterator

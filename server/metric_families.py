@@ -21,11 +21,10 @@ from config.event_counts import POSTGRES_EVENTS, SESSION_SERVER_EVENTS
 from config.settings import Settings
 from server.admission import AuthFailure
 from server.import_board import ENDED_STATES
-from server.metrics import BUCKETS_S, Metrics
+from server.metrics import BUCKETS_S, MetricFamily, Metrics
 from server.runtime import Runtime
 from server.serving import LOOP_DELAYS
 from server.version import VERSION
-from server.worker_state import MetricFamily
 from sources.storage.contract import QueueState
 
 __all__ = ["CONTENT_TYPE_LATEST", "build_registry", "generate_latest", "merge_registries"]

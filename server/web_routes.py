@@ -1,6 +1,7 @@
-"""All routes besides MCP and the endpoints for operators, in one table: REST, pages, sign-in, APIs of other systems.
+"""The routes of REST, pages, sign-in and the APIs of other systems: all but MCP and the endpoints for operators.
 
-`server.app` imports this module with the first request for one of them.
+`server.app` imports this module at the first request for one of them, which saves memory in a server that only
+serves MCP.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 from config.errors import NotFound
 from config.settings import Settings
 from server.compat.tldw.endpoints import tldw_routes
-from server.console.language import use_preferences
+from server.console.pages import use_preferences
 from server.console.routes import console_routes, library_page_routes
 from server.error_responses import json_error
 from server.http_services import build_http_services

@@ -109,9 +109,8 @@ class InProcessSessionStore:
         self._per_user[owner.user_id] += 1
 
     async def get(self, session_id: str, owner: Owner) -> Session:
-        now = self._expire()
-        session = self._sessions.get(SessionId(session_id))
-        if session is None or session.owner != owner:
+        now, session = self._clock(), self._sessions.get(SessionId(session_id))
+        if session is None or session.owner != owner or session.used_at <= now - self._ttl_s:
             raise SessionNotFound
         session.used_at = now
         self._sessions.move_to_end(session.id)
@@ -128,15 +127,13 @@ class InProcessSessionStore:
         if session.id in self._sessions:
             self._drop(session)
 
-    def _expire(self) -> float:
-        """Returns the time."""
-        now = self._clock()
+    def _expire(self) -> None:
+        expired_at = self._clock() - self._ttl_s
         while self._sessions:
             session = next(iter(self._sessions.values()))
-            if session.used_at > now - self._ttl_s:
+            if session.used_at > expired_at:
                 break
             self._drop(session)
-        return now
 
     def _drop(self, session: Session) -> None:
         user_id = session.owner.user_id

@@ -1,4 +1,5 @@
-"""Base class of the sources whose items are stored in the caller's library."""
+"""The sources whose items are stored in the caller's library: their base classes, and `notes`, `characters` and
+`prompts`, which need little more than these."""
 
 import re
 from abc import ABC, abstractmethod
@@ -6,7 +7,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import chain
 from operator import attrgetter
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
@@ -18,7 +19,7 @@ from sources.kinds import Item, Kind, NumberedItem, read_texts, title_of
 from sources.query import Term
 from sources.reading.documents import Document, build_document, item_meta, read_document
 from sources.reading.retrieval import plan_retrieval
-from sources.records import Hit, HitPage, ListPage, RankedMatch
+from sources.records import CHARACTER, NOTE, PROMPT, Hit, HitPage, ListPage, RankedMatch, SavedPrompt
 from sources.search.arguments import SearchArguments, SourceQuery, build_query, first_match_offset
 from sources.search.snippets import NO_TERMS, Highlighter, Snippet
 from sources.storage.contract import Library, Search
@@ -342,3 +343,153 @@ def scan_hits(hits: Iterable[tuple[source.RankedHit, SourceQuery]], topic: Seque
 @lru_cache(maxsize=64)
 def _highlighter(terms: tuple[Term, ...], topic: tuple[Term, ...]) -> Highlighter:
     return Highlighter(terms, topic)
+
+
+# -- notes -------------------------------------------------------------------------------------------------------------
+# Texts with a title and keywords.
+
+
+class NotesSearch(SearchArguments, frozen=True, kw_only=True):
+    keywords: Annotated[tuple[str, ...], Meta(description="Only notes with all of these.")] = ()
+
+
+class NotesGet(source.SourceGetArguments, frozen=True, kw_only=True):
+    note_id: Annotated[str | None, Meta(description="id of a hit.")] = None
+
+
+class NotesSource(KindSource):
+    kind = NOTE
+    name = "notes"
+    title = "Notes"
+    search_input = NotesSearch
+    get_input = NotesGet
+    id_argument = "note_id"
+    search_filter = ("tags", "keywords")
+    search_tool = ToolText(
+        "Search notes",
+        "Search the user's notes. Best hits first, each with a snippet and a loc for notes_get. "
+        'Example: {"query": "kubernetes upgrade", "keywords": ["work"]}',
+    )
+    get_tool = ToolText(
+        "Read a note",
+        "Read a note: a snippet, the passage at loc or query with its neighbours, or all of it. "
+        'Example: {"note_id": "6f1c…", "query": "rollback", "retrieval": {"mode": "chunk"}}',
+    )
+
+
+# -- characters --------------------------------------------------------------------------------------------------------
+# Character cards, searchable by their text or by tags.
+
+
+class CharactersSearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Like SearchArguments, but the query may also be a list of tags."""
+
+    query: Annotated[str | list[str], Meta(description="Words; or tags, as a list or separated by commas.")]
+    limit: Annotated[int, Meta(description="Hits per page, 1..100.")] = 10
+    offset: Annotated[int, Meta(description="next_offset of the previous page.")] = 0
+    snippet_length: Annotated[int | None, Meta(description="Characters, 1..1000; default 300.")] = None
+
+
+class CharactersGet(source.SourceGetArguments, frozen=True, kw_only=True):
+    character_id: Annotated[str | int | None, Meta(description="id of a hit.")] = None
+
+
+class CharactersSource(KindSource):
+    kind = CHARACTER
+    name = "characters"
+    title = "Characters"
+    search_input = CharactersSearch
+    get_input = CharactersGet
+    id_argument = "character_id"
+    search_tool = ToolText(
+        "Search characters",
+        'Search the user\'s character cards by words or tags. Example: {"query": "grumpy wizard"}',
+    )
+    get_tool = ToolText(
+        "Read a character",
+        'Read a character card: all of it unless retrieval is set. Example: {"character_id": 3}',
+    )
+
+    async def search(self, context: RequestContext, library: Library, args: CharactersSearch) -> source.SourceHits:
+        """Searches by tags if the query can be a list of tags and a character has all of them; else by words."""
+        # A query may mean tags: the items of a list, or the comma-separated parts of a text.
+        tags: tuple[str, ...] = ()
+        if isinstance(args.query, list) or "," in args.query:
+            parts = args.query if isinstance(args.query, list) else args.query.split(",")
+            tags = tuple(part.strip() for part in parts if part.strip())
+        if tags and (isinstance(args.query, list) or len(tags) > 1):
+            query = self._build_query(context, args, "", tags, f"tags: {', '.join(tags)}")
+            # The first page decides, so that all pages of a query are read the same way.
+            first = structs.replace(query.search, limit=1, offset=0) if query.search is not None else None
+            if first is not None and (await library.characters.search(first)).hits:
+                page = await self.find_hits(library.characters, query)
+                # A character that has all tags of the query contains the whole query.
+                return structs.replace(page, hits=tuple([structs.replace(hit, score=1.0) for hit in page.hits]))
+        if isinstance(args.query, str):
+            query = self._build_query(context, args, args.query)
+        else:
+            words = " ".join(args.query)
+            query = self._build_query(context, args, words, (), f"words: {words}; no character has all these tags")
+        return await self.find_hits(library.collection(self.name), query)
+
+    def _build_query(
+        self,
+        context: RequestContext,
+        args: CharactersSearch,
+        words: str,
+        tags: tuple[str, ...] = (),
+        read_as: str | None = None,
+    ) -> SourceQuery:
+        arguments = SearchArguments(
+            query=words, limit=args.limit, offset=args.offset, snippet_length=args.snippet_length
+        )
+        query = build_query(self.name, arguments, context, self._settings, tags=tags)
+        return structs.replace(query, read_as=read_as) if read_as else query
+
+
+# -- prompts -----------------------------------------------------------------------------------------------------------
+# Named prompts with a system and a user part, searchable by any of their fields.
+
+PromptField = Literal["name", "details", "system_prompt", "user_prompt", "author", "keywords"]
+
+
+class PromptsSearch(SearchArguments, frozen=True, kw_only=True):
+    fields: Annotated[tuple[PromptField, ...], Meta(description="Search only these; default all.")] = ()
+
+
+class PromptsGet(source.SourceGetArguments, frozen=True, kw_only=True):
+    prompt_id_or_name: Annotated[str | int | None, Meta(description="id of a hit, or the prompt's name.")] = None
+
+
+class PromptsSource(KindSource):
+    kind = PROMPT
+    name = "prompts"
+    title = "Prompts"
+    search_input = PromptsSearch
+    get_input = PromptsGet
+    id_argument = "prompt_id_or_name"
+    search_filter = ("fields", "fields")
+    search_tool = ToolText(
+        "Search prompts",
+        'Search the user\'s saved prompts. Example: {"query": "code review", "fields": ["name", "keywords"]}',
+    )
+    get_tool = ToolText(
+        "Read a prompt",
+        "Read a saved prompt by id or name: all of it unless retrieval is set. "
+        'Example: {"prompt_id_or_name": "Code review"}',
+    )
+
+    async def find_item(self, library: Library, item_id: str | int) -> SavedPrompt:
+        return await find_prompt(library, item_id)
+
+
+async def find_prompt(library: Library, id_or_name: str | int) -> SavedPrompt:
+    """Looks a prompt up by its id, then by its name, which may also be a number."""
+    number = source.numeric_id(id_or_name)
+    if number is not None:
+        try:
+            return await library.prompts.get(number)
+        except NotFound:
+            if isinstance(id_or_name, int):
+                raise
+    return await library.prompts.get_by_name(str(id_or_name))

@@ -13,15 +13,13 @@ from loguru import logger
 
 from config.errors import ConfigurationError
 from config.settings import Settings
-from sources.characters import CharactersSource
 from sources.chats import ChatsSource
 from sources.installed import SOURCES as ADDED_SOURCES
 from sources.installed import load_points
 from sources.isolated_source import IsolatedSource
 from sources.kinds import SOURCE_NAME
+from sources.library_source import CharactersSource, NotesSource, PromptsSource
 from sources.media import MediaSource
-from sources.notes import NotesSource
-from sources.prompts import PromptsSource
 from sources.source import Source, SourceResource
 
 # Longer descriptions are truncated by some clients.

@@ -3,7 +3,7 @@
 How to add a source
 -------------------
 1. Write one module with a class that implements `Source`. If the items are in the caller's library, subclass
-   `sources.library_source.LibrarySource`, which implements most of it; `sources/notes.py` is the shortest example.
+   `sources.library_source.LibrarySource`, which implements most of it; its `NotesSource` is the shortest example.
 2. Register it: add the class to `sources.registry.SOURCES`. From another distribution, declare an entry point in the
    group `florilegium.sources` that names a callable taking the `Settings` and returning the source.
 

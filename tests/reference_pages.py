@@ -26,8 +26,7 @@ from server.lifespan import open_runtime
 from server.protocol.catalog import Catalog, Tool
 from server.protocol.schema import input_schema, output_schema
 from server.registry_entry import registry_document
-from server.rest.openapi import openapi_document
-from server.rest.routes import rest_operations
+from server.rest.routes import openapi_document, rest_operations
 from sources.installed import ITEM_KINDS
 from sources.records import MESSAGE
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from jinja2 import Environment
 from jinja2.ext import extract_from_ast
 
-from server.console.language import LANGUAGES, TRANSLATIONS, parse_po, texts_of_script
+from server.console.pages import LANGUAGES, TRANSLATIONS, parse_po, texts_of_script
 
 SERVER = Path(__file__).parent.parent / "server"
 # The languages that have a catalog.

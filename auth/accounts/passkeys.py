@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from auth.accounts.passwords import SignInFailed
+from auth.accounts.service import SignInFailed
 from auth.control_database import ControlConnection, ControlDatabase, control_operation
 from auth.registry import UserRecord, require_printable, select_user
 from auth.tokens import UsedTokens

@@ -23,7 +23,7 @@ from server.app import build_app
 from server.lifespan import open_runtime
 from server.metrics import Metrics
 from server.serving import run, serve
-from sources.demo.loader import fill
+from sources.demo import fill
 
 _EXECUTE = frozenset(("execute", "executemany", "executescript"))
 

@@ -45,7 +45,7 @@ from server.doctor.replay import FLOWS, ConnectionReplay
 from server.doctor.tokens import Check, explain_credential
 from server.stores import connection_options, control_location, stored_bytes
 from server.version import VERSION
-from sources.importers.sandbox.confinement import probe_sandbox
+from sources.importers.sandbox import probe_sandbox
 from sources.semantic.endpoint import EmbeddingEndpoint, Reranker
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.semantic.named_models import NAMED_MODELS, NO_MODEL, best_model, load_model

@@ -21,7 +21,7 @@ from server.cli.options import group_option, library_options, load_for_change, o
 from server.cli.output import echo, pluralize, print_json, print_result, print_table, strip_control_characters
 from server.cli.remote import remote_server
 from server.following.deployments import DeploymentFolders, DeploymentUser, FollowedDeployment
-from server.following.runs import REPORT_FIELDS, run_source
+from server.following.service import REPORT_FIELDS, run_source
 from server.operations import follows
 from server.operations.account import get_account
 from server.operations.operation import ManagedLibraryRequest, NoArguments
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 _USERS_PER_PAGE = 1_000
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?")
 _UNITS = {None: 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-# Of one source. A folder can have thousands of files that cannot be read.
-_PROBLEMS_SHOWN = 100
 _SERVER_RUNS = "A server is running and reads it now; `florilegium follow list` shows the result."
 _BUSY = "Another process is reading it and will look again; `florilegium follow list` shows the result."
 

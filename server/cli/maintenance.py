@@ -19,7 +19,7 @@ from server.cli.output import pluralize, print_json, print_result, print_table
 from server.cli.progress import ProgressLine
 from server.cli.remote import LocalApi, library_server
 from server.directory_lock import locked_directory
-from server.library_repair import RepairReport, repair_library
+from server.long_commands import RepairReport, repair_library
 from server.stores import require_sqlite
 from sources.installed import ADDED_KINDS, TABLE_KINDS
 from sources.storage.postgres import PostgresLibraries

@@ -12,9 +12,8 @@ from auth.quotas import QuotaOverrides
 from config.errors import FlorilegiumError, InvalidParams
 from server.console.browser import see_other
 from server.console.charts import COLUMNS_MAX, ChartRow, column_chart
-from server.console.language import N_, _
 from server.console.page_handler import PersonalPage, Viewer
-from server.console.pages import PageForm
+from server.console.pages import N_, PageForm, _
 from server.http_services import HttpServices
 from server.operations import users
 from server.operations.audit import AuditPage, AuditRequest, list_audit_events

@@ -10,16 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from config.errors import FlorilegiumError, InvalidParams, NotFound
-from server.asking.cited_text import AnswerSentence, stored_sentences
 from server.asking.evidence import ASK_NAMESPACE
 from server.asking.model import Usage
-from server.asking.service import QUESTION_MAX_CHARS, STOPPED, Answer, AskRequest
+from server.asking.service import QUESTION_MAX_CHARS, STOPPED, Answer, AnswerSentence, AskRequest, stored_sentences
 from server.compat.agentkit import conversations, schemas
 from server.compat.agentkit.chat.passages import EXTRACTIVE
 from server.console.browser import see_other
-from server.console.language import N_, _, ngettext
 from server.console.page_handler import LibraryPage, PersonalPage, Viewer
-from server.console.pages import PageForm
+from server.console.pages import N_, PageForm, _, ngettext
 from server.operations.ask import ModelChoice, ModelSettings, ask, get_ask_model, remove_ask_model, set_ask_model
 from server.operations.operation import NoArguments
 

@@ -21,9 +21,8 @@ from auth.registry import UserRecord
 from config.errors import FlorilegiumError, InvalidParams, OriginRejected
 from config.settings import Settings, is_loopback
 from config.times import format_time_seconds
-from server.console.language import LANGUAGE_COOKIE, LANGUAGES, THEME_COOKIE, THEMES, _
-from server.console.pages import form_error, render_page
-from server.operations.browser_sessions import browser_name
+from server.console.pages import LANGUAGE_COOKIE, LANGUAGES, THEME_COOKIE, THEMES, _, form_error, render_page
+from server.operations.account import browser_name
 from server.operations.operation import require_recent_sign_in
 from server.rest.errors import UnsupportedMediaType
 from server.rest.forms import URLENCODED, FormSpec, media_type_of, read_form
@@ -238,7 +237,7 @@ class BrowserGuard:
         self, request: Request, user: UserRecord, location: str, *, method: str, is_by_password: bool = False
     ) -> Response:
         """Starts a session and leads to `location`. A session that the browser had before ends. `method` is recorded.
-        The browser is recognized when the user signs in again, see `auth.accounts.passwords`. If only a password was
+        The browser is recognized when the user signs in again, see `auth.accounts.service`. If only a password was
         entered and a passkey is required, it leads to the page for that instead."""
         needs_passkey = is_by_password and self._settings.password_requires_passkey
         # A session that someone planted in this browser must not become that of the user (session fixation).
@@ -326,15 +325,15 @@ def see_other(location: str) -> Response:
     return RedirectResponse(location, 303, {"Cache-Control": "no-store"})
 
 
-def safe_path(value: str, default: str = HOME_PATH) -> str:
-    """Returns `value` if it is a path on this server, else `default`.
+def safe_path(value: str) -> str:
+    """Returns `value` if it is a path on this server, else that of the home page.
 
     Browsers read a backslash as a slash, drop tabs and line breaks, and take two slashes for the start of a host name.
     """
     path = value.partition("?")[0]
     is_path = value.startswith("/") and value.isascii() and value.isprintable() and " " not in value
     is_own = is_path and "//" not in path and "\\" not in value and path.rstrip("/") != SIGN_IN_PATH
-    return value if is_own else default
+    return value if is_own else HOME_PATH
 
 
 def sign_in_again_path(target: str) -> str:

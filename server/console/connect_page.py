@@ -14,9 +14,8 @@ from config.loading import CLIENT_TOKEN_VARIABLE
 from config.times import format_time_seconds
 from server.client_guides import CLIENTS, ConnectionTarget
 from server.console.browser import see_other
-from server.console.language import N_, _
 from server.console.page_handler import PersonalPage, Viewer
-from server.console.pages import PageForm
+from server.console.pages import N_, PageForm, _
 from server.doctor.replay import FLOWS
 from server.operations import account, keys
 from server.operations.audit import CallList, CallsRequest, ReadPage, ReadsRequest, list_calls, list_reads

@@ -21,10 +21,9 @@ from server.compat.agentchatbus import schemas as bus_schemas
 from server.compat.agentkit import conversations, schemas
 from server.console.browser import see_other
 from server.console.item_page import ItemSection
-from server.console.language import N_, _, ngettext
 from server.console.markdown import TextRange, render_markdown
 from server.console.page_handler import LibraryPage, Viewer
-from server.console.pages import PageForm
+from server.console.pages import N_, PageForm, _, ngettext
 from server.operations.items import ItemsRestore, restore_item
 from server.operations.operation import NoArguments
 from sources.importers.formats.conversation_archive import ConversationSummary

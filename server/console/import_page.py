@@ -15,8 +15,8 @@ from starlette.responses import Response
 from config.errors import FlorilegiumError, InvalidParams
 from server.console.browser import CSRF_FIELD, see_other
 from server.console.edit_page import bookmarklet
-from server.console.language import N_, _, ngettext, thousands
 from server.console.page_handler import LibraryPage, Viewer
+from server.console.pages import N_, _, ngettext, thousands
 from server.following.deployments import FollowedDeployment
 from server.following.status import FollowedSource
 from server.import_board import ImportJob

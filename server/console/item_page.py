@@ -21,16 +21,14 @@ from config.errors import FlorilegiumError, InvalidParams, NotFound
 from server.admission import IncomingRequest
 from server.console.browser import BrowserGuard, SignInRequired, see_other
 from server.console.charts import LinkGraph, link_graph
-from server.console.language import N_, use_preferences
 from server.console.markdown import TextRange, render_markdown, render_plain
 from server.console.page_handler import LibraryPage, Viewer
-from server.console.pages import clock_time
+from server.console.pages import N_, clock_time, use_preferences
 from server.console.search_page import SearchForm
 from server.error_responses import PRIVATE_HEADERS, json_error
 from server.following.locations import followed_file
 from server.operations.knowledge import ItemRequest, read_item
-from server.operations.library import LibraryItem, find_item
-from server.operations.links import ItemLinks, ItemLinksRequest, get_item_links
+from server.operations.library import ItemLinks, ItemLinksRequest, LibraryItem, find_item, get_item_links
 from server.rest.handler import build_response, check_method, html_error, rest_context, run_operation
 from server.rest.requests import read_input
 from server.runtime import Runtime

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from server.operations.links import WIKILINK
+from server.operations.library import WIKILINK
 from server.tools.research import PASSAGE
 
 if TYPE_CHECKING:

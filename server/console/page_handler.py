@@ -22,8 +22,7 @@ from server.console.browser import (
     sign_in_again_path,
     sign_in_required,
 )
-from server.console.language import N_, _, find_text, use_preferences
-from server.console.pages import render_page
+from server.console.pages import N_, _, find_text, render_page, use_preferences
 from server.error_responses import error_headers
 from server.operations import operations_of
 from server.operations.operation import FormBinding, Operation, SignInNeeded

@@ -6,8 +6,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from aggregator.contract import KnowledgeResponse, KnowledgeSearch
-from server.console.language import N_, _
 from server.console.page_handler import LibraryPage
+from server.console.pages import N_, _
 from server.console.search_page import SearchForm
 from server.error_responses import PRIVATE_HEADERS
 from server.operations import library

@@ -23,22 +23,21 @@ from config.times import format_clock
 from server.console.browser import see_other
 from server.console.charts import COLUMNS_MAX, ChartRow, calendar_chart, column_chart
 from server.console.edit_page import find_change
-from server.console.language import N_, _, ngettext
 from server.console.markdown import without_markup
 from server.console.page_handler import LibraryPage, Viewer
-from server.console.pages import MONTHS, PageForm, month_text
+from server.console.pages import MONTHS, N_, PageForm, _, month_text, ngettext
 from server.operations import library
 from server.operations.items import SOURCE_NAMES
 from server.operations.knowledge import UriRequest, find_similar_items, read_item_by_uri, search_knowledge
-from server.operations.library import LibraryItemsRequest
-from server.operations.operation import NoArguments
-from server.operations.saved_searches import (
+from server.operations.library import (
+    LibraryItemsRequest,
     SavedSearches,
     SavedSearchName,
     delete_saved_search,
     list_saved_searches,
     save_search,
 )
+from server.operations.operation import NoArguments
 from server.tools.research import Permalinks, title_of
 from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.records import SemanticStatus

@@ -12,8 +12,8 @@ from auth.context import ADMIN
 from auth.sharing import Sharing
 from config.errors import FlorilegiumError, NotFound
 from server.console.browser import see_other
-from server.console.language import N_
 from server.console.page_handler import PersonalPage, Viewer
+from server.console.pages import N_
 from server.operations import sharing
 from server.operations.operation import NoArguments, Operation, SignInNeeded
 from server.protocol.schema import read_arguments

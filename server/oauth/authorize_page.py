@@ -21,8 +21,7 @@ from auth.oauth.grants import OAuthError, RequestRejected, describe_target, is_l
 from auth.oauth.tokens import format_user_code, normalize_user_code
 from config.errors import InvalidParams
 from server.console.browser import BrowserGuard, client_address, safe_path, see_other, sign_in_again_path
-from server.console.language import N_, _
-from server.console.pages import render_page
+from server.console.pages import N_, _, render_page
 from server.oauth import code_request
 from server.oauth.code_request import AuthorizationCodeRequest, OAuthServices, Parameters, ReturnAddress
 from server.operations.operation import is_recent

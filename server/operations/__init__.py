@@ -1,9 +1,9 @@
 """What can be done, declared once: REST with OpenAPI, MCP tools, commands and console forms are bound to it."""
 
 # Read first: `operation.py` (what an operation declares). Every other module declares the operations of one subject,
-# next to the functions that carry them out. `server/rest/routes.py` serves those with a path, `server/tools/catalog.py`
-# lists those with a tool, `server/cli/operations.py` makes commands of those with a command, and
-# `server/console/page_handler.py` shows those with a form. CONTRIBUTING.md has an example.
+# next to the functions that carry them out. `server/rest/routes.py` serves those with a path,
+# `server/tools/source_tools.py` lists those with a tool, `server/cli/operation_commands.py` makes commands of those
+# with a command, and `server/console/page_handler.py` shows those with a form. CONTRIBUTING.md has an example.
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -16,8 +16,6 @@ SUBJECTS = [
     "knowledge",
     "ask",
     "library",
-    "links",
-    "saved_searches",
     "items",
     "manage",
     "duplicates",
@@ -26,7 +24,6 @@ SUBJECTS = [
     "follows",
     "account",
     "keys",
-    "browser_sessions",
     "own_data",
     "connection_test",
     "audit",

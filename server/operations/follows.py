@@ -13,7 +13,7 @@ from auth.registry import UserRecord
 from config.errors import InvalidParams, NotFound
 from server.following.deployments import DeploymentFolders, FollowedDeployment, describe_deployment
 from server.following.locations import allowed_deployment, allowed_location
-from server.following.runs import resolve_conflict
+from server.following.service import resolve_conflict
 from server.following.status import FollowedSource, describe
 from server.operations.operation import NOT_FOUND, ManagedLibraryRequest, NoArguments, operation
 from server.operations.sharing import managed_library

@@ -23,8 +23,8 @@ from sources.drafts import MessageDraft, make_draft
 from sources.installed import ADDED_KINDS, ITEM_KINDS
 from sources.items import uri_of
 from sources.kinds import Kind, Record, title_of
+from sources.library_source import find_prompt
 from sources.media import find_media
-from sources.prompts import find_prompt
 from sources.records import CONVERSATION, MESSAGE, Conversation, MediaItem, Message, Role
 from sources.source import numeric_id
 from sources.storage.contract import Library

@@ -1,4 +1,5 @@
-"""Looks through a library: what is in it, and its items by source, tag, type, namespace and date."""
+"""Looks through a library: what is in it, its items by source, tag, type, namespace and date, the links between its
+notes, and the searches that a person keeps in it."""
 
 import asyncio
 import re
@@ -9,20 +10,21 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from aggregator.libraries import LibraryName, split_library
-from auth.context import RequestContext
+from aggregator.libraries import LibraryName, split_library, with_library
+from auth.context import WRITE, RequestContext
 from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
 from server.operations.items import SOURCE_NAMES, SourceName, parse_item_uri
-from server.operations.operation import operation
+from server.operations.operation import CONFLICT, NOT_FOUND, NoArguments, account_operation, operation
 from server.services import Services
 from sources.installed import ITEM_KINDS
 from sources.items import local_time, short_title, uri_of
 from sources.kinds import is_pinned, text_chars, title_of
-from sources.records import Conversation, MediaItem
-from sources.search.arguments import parse_time_bound
+from sources.records import Conversation, MediaItem, Note
+from sources.saved_searches import SAVED_SEARCHES, SavedSearch, checked, decode_searches, encode_searches, with_search
+from sources.search.arguments import parse_time_bound, read_query
 from sources.storage import shared_part
-from sources.storage.contract import ItemFilter, Library, LibraryUsage, TagCount
+from sources.storage.contract import ItemFilter, Library, LibraryUsage, Search, TagCount
 
 _RECENT_MAX = 10
 _TAGS_MAX = 50
@@ -274,3 +276,172 @@ def listed_item(source: str, item: Any) -> LibraryItem:
         chars=chars,
         pinned=is_pinned(item),
     )
+
+
+# -- links between notes -----------------------------------------------------------------------------------------------
+# The wikilinks (`[[Title]]`) in a note, and the notes that link to it.
+
+# `[[Title]]`, `[[Title#Heading]]` and `[[Title|label]]`.
+WIKILINK = re.compile(r"\[\[([^\[\]|#\n]{1,200})(?:#[^\[\]|\n]{0,200})?(?:\|([^\[\]\n]{1,200}))?\]\]")
+# Each link is one search.
+_LINKS_MAX = 50
+_CANDIDATES_MAX = 50
+
+
+class ItemLinksRequest(Struct, frozen=True, kw_only=True):
+    uri: Annotated[str, Meta(description="uri of a note.")]
+    library: LibraryName = None
+
+
+class LinkedNote(Struct, frozen=True, kw_only=True):
+    """`target` is the title as the link writes it."""
+
+    uri: str
+    title: str
+    target: str
+
+
+class NoteLink(Struct, frozen=True):
+    """A link from one note to another, both by URI."""
+
+    source: str
+    target: str
+
+
+class ItemLinks(Struct, frozen=True, kw_only=True):
+    """The notes that a note links to, and those that link to it; `between` has the links among these notes. Links to
+    notes that do not exist are left out."""
+
+    links: tuple[LinkedNote, ...]
+    backlinks: tuple[LinkedNote, ...]
+    between: tuple[NoteLink, ...]
+
+
+@operation("GET /api/v1/items/links", tools=("knowledge_get",), source="notes", error_statuses=NOT_FOUND)
+async def get_item_links(context: RequestContext, services: Services, request: ItemLinksRequest) -> ItemLinks:
+    """Get the links of a note
+
+    The notes that a note links to with [[Title]], and the notes that link to it.
+    """
+    address = parse_item_uri(request.uri)
+    if address.source != "notes":
+        raise InvalidParams(f"uri: expected the URI of a note, got {request.uri[:60]!r}")
+    async with services.libraries.library(context) as library:
+        note = await library.notes.get(address.item_id)
+        linked = {target: await _linked(services, library, target) for target in link_targets(note.content)}
+        title = _folded(note.title)
+        candidates = await _find(services, library, f'"{_unquoted(title)}"') if title else []
+    # The search finds the words of the title anywhere, so that each candidate is checked for the link.
+    linking = [other for other in candidates if other.id != note.id and title in _linked_titles(other)]
+    around = {other.id: other for other in (*filter(None, linked.values()), *linking) if other.id != note.id}
+    ids = {_folded(other.title): other.id for other in around.values()}
+    # Only fields named `uri` get the library added to them in the response.
+    handle = None if context.library is None else context.library.handle
+    between = [
+        NoteLink(with_library(uri_of("notes", one.id), handle), with_library(uri_of("notes", ids[other]), handle))
+        for one in around.values()
+        for other in _linked_titles(one)
+        if ids.get(other, one.id) != one.id
+    ]
+    return ItemLinks(
+        links=tuple([_listed(other, target) for target, other in linked.items() if other is not None]),
+        backlinks=tuple([_listed(other, note.title) for other in linking]),
+        between=tuple(between),
+    )
+
+
+def _listed(note: Note, target: str) -> LinkedNote:
+    return LinkedNote(uri=uri_of("notes", note.id), title=note.title, target=target)
+
+
+def _linked_titles(note: Note) -> set[str]:
+    """A target may have a path, as in Obsidian."""
+    return {_folded(target.rpartition("/")[2]) for target in link_targets(note.content)}
+
+
+def _folded(title: str) -> str:
+    return title.strip().casefold()
+
+
+async def _linked(services: Services, library: Library, target: str) -> Note | None:
+    """Returns the note of that title, ignoring case."""
+    title = target.rpartition("/")[2]
+    for note in await _find(services, library, f'title:"{_unquoted(title)}"'):
+        if _folded(note.title) == _folded(title):
+            return note
+    return None
+
+
+async def _find(services: Services, library: Library, query: str) -> list[Note]:
+    search = Search(
+        query=read_query(query, services.settings),
+        limit=_CANDIDATES_MAX,
+        deadline_ms=services.settings.search_deadline_ms,
+        # Meanings, and a query that is relaxed because nothing matches, would find other notes.
+        ranking="words",
+        is_strict=True,
+    )
+    hits = (await library.notes.search(search)).hits
+    return [await library.notes.get(str(hit.id)) for hit in hits]
+
+
+def link_targets(text: str) -> list[str]:
+    """Returns the targets of the wikilinks in a text, each once."""
+    return list(dict.fromkeys(match[1].strip() for match in WIKILINK.finditer(text) if match[1].strip()))[:_LINKS_MAX]
+
+
+def _unquoted(text: str) -> str:
+    return text.replace('"', " ")
+
+
+# -- saved searches ----------------------------------------------------------------------------------------------------
+# They are stored in the library, so that its backups and exports have them.
+
+
+class SavedSearches(Struct, frozen=True):
+    searches: tuple[SavedSearch, ...]
+
+
+class SavedSearchName(Struct, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(description="name of a saved search.")]
+
+
+@account_operation("GET /api/v1/searches")
+async def list_saved_searches(context: RequestContext, services: Services, _request: NoArguments) -> SavedSearches:
+    """List saved searches
+
+    The searches that you have saved, by name. `/?saved=NAME` on the server's address opens one.
+    """
+    async with services.libraries.library(context) as library:
+        return SavedSearches(decode_searches(await library.bookmarks.get(SAVED_SEARCHES)))
+
+
+@account_operation("PUT /api/v1/searches/{name}", scope=WRITE, error_statuses=CONFLICT)
+async def save_search(context: RequestContext, services: Services, request: SavedSearch) -> SavedSearch:
+    """Save a search
+
+    Save a search under a name, or replace the one of this name. At most 100 can be saved.
+    """
+    search = checked(request)
+    async with services.libraries.library(context) as library:
+        await library.bookmarks.change(SAVED_SEARCHES, lambda text: with_search(text, search))
+    return search
+
+
+@account_operation("DELETE /api/v1/searches/{name}", scope=WRITE, error_statuses=NOT_FOUND)
+async def delete_saved_search(context: RequestContext, services: Services, request: SavedSearchName) -> SavedSearchName:
+    """Delete a saved search
+
+    Delete the saved search of this name. What it finds is not changed.
+    """
+
+    def remove(text: str | None) -> str:
+        before = decode_searches(text)
+        after = [one for one in before if one.name != request.name]
+        if len(after) == len(before):
+            raise NotFound("saved search", request.name)
+        return encode_searches(after)
+
+    async with services.libraries.library(context) as library:
+        await library.bookmarks.change(SAVED_SEARCHES, remove)
+    return request

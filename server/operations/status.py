@@ -10,12 +10,11 @@ from msgspec import Struct
 from auth.audit import BACKUP_ACTION, AuditFilter
 from auth.context import RequestContext
 from config.times import format_time_seconds, format_timestamp
-from server.metrics import BUCKETS_S, Metrics
+from server.metrics import BUCKETS_S, HourFigures, Metrics, WorkerState, add_worker_states
 from server.operations.operation import NoArguments, Operation, admin_operation
 from server.runtime import Runtime
 from server.service_endpoints import Readiness
 from server.version import VERSION
-from server.worker_state import HourFigures, WorkerState, add_worker_states
 from sources.semantic.service import model_description
 
 _P95 = 0.95

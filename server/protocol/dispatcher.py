@@ -13,7 +13,7 @@ Errors leave the dispatcher as FlorilegiumErrors. The exception is a tool that f
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -26,7 +26,7 @@ from auth.context import Principal
 from config import errors
 from config.logging import request_fields
 from config.paths import UserId
-from config.tracing import NO_SPAN, Span, is_tracing, span
+from config.tracing import Span, is_tracing, span
 from server.protocol.call import (
     APPS_EXTENSION,
     LOG_LEVELS,
@@ -190,46 +190,55 @@ class Dispatcher:
         """Adds a method that is not part of MCP, for clients of another system."""
         self._methods[Era.LEGACY].setdefault(name, method)
 
-    async def dispatch(self, call: Call, request: Request) -> Result:
+    def dispatch(self, call: Call, request: Request) -> Coroutine[Any, Any, Result]:
         """Serves one request. The log line, metrics and the log of the user's calls get its outcome, whatever it is."""
+        return self._dispatch_traced(call, request) if is_tracing() else self._dispatch(call, request)
+
+    async def _dispatch_traced(self, call: Call, request: Request) -> Result:
+        with self._start_span(call, request) as call_span:
+            try:
+                return await self._dispatch(call, request)
+            finally:
+                context = call.context
+                known = {"florilegium.outcome": call.outcome, "enduser.id": context.principal.user_name}
+                known["florilegium.client"] = context.client_id
+                call_span.update(known, is_failed=call.outcome in _FAILED_OUTCOMES)
+
+    async def _dispatch(self, call: Call, request: Request) -> Result:
         started_at, outcome, params, fields = time.perf_counter(), "error", request.params, request_fields()
         is_modern = call.era is Era.MODERN
-        with self._start_span(call, request) if is_tracing() else NO_SPAN as call_span:
-            try:
-                method = self._methods[call.era].get(request.method)
-                if method is None:
-                    raise errors.MethodNotFound(request.method)
-                if is_modern and ("inputResponses" in params or "requestState" in params):
-                    self._read_round(call, request)
-                if request.method in _LIBRARY_METHODS:
-                    self._limits.require_capacity(call.context.user_id)
-                result = await method(call, params)
-                outcome = call.outcome or ("failed" if result.get("isError") else "ok")
-            except InputRequired as required:
-                inputs = {key: {"method": one.method, "params": one.params} for key, one in required.requests.items()}
-                state = self._signer.sign(required.state, call.context.principal.owner(), request.method, params)
-                outcome, result = "input_required", {"resultType": "input_required", "inputRequests": inputs}
-                result["requestState"] = state
-            except errors.Unavailable as error:
-                outcome = _outcome(error)
-                raise
-            except asyncio.CancelledError:
-                outcome = "cancelled"
-                raise
-            finally:
-                seconds, context, client_name = time.perf_counter() - started_at, call.context, call.client.name
-                label, tool = (request.method, call.tool) if call.tool else self._metric_labels(call, request)
-                # Of a batch, the log line describes the last call.
-                fields.method, fields.tool, fields.client_name, fields.outcome = label, tool, client_name, outcome
-                if self._observer is not None:
-                    self._observer.record_call(label, tool, outcome, seconds)
-                if self._recent_calls is not None and label in _RECORDED_METHODS:
-                    recent = RecentCall(time.time(), label, tool, context.client_id, client_name, outcome, seconds)
-                    self._recent_calls.record(context.user_id, recent)
-                if call_span is not NO_SPAN:
-                    known = {"florilegium.outcome": outcome, "enduser.id": fields.user}
-                    known["florilegium.client"] = context.client_id
-                    call_span.update(known, is_failed=outcome in _FAILED_OUTCOMES)
+        try:
+            method = self._methods[call.era].get(request.method)
+            if method is None:
+                raise errors.MethodNotFound(request.method)
+            if is_modern and ("inputResponses" in params or "requestState" in params):
+                self._read_round(call, request)
+            if request.method in _LIBRARY_METHODS:
+                self._limits.require_capacity(call.context.user_id)
+            result = await method(call, params)
+            outcome = call.outcome or ("failed" if result.get("isError") else "ok")
+        except InputRequired as required:
+            inputs = {key: {"method": one.method, "params": one.params} for key, one in required.requests.items()}
+            state = self._signer.sign(required.state, call.context.principal.owner(), request.method, params)
+            outcome, result = "input_required", {"resultType": "input_required", "inputRequests": inputs}
+            result["requestState"] = state
+        except errors.Unavailable as error:
+            outcome = _outcome(error)
+            raise
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
+        finally:
+            seconds, context, client_name = time.perf_counter() - started_at, call.context, call.client.name
+            label, tool = (request.method, call.tool) if call.tool else self._metric_labels(call, request)
+            # Of a batch, the log line describes the last call.
+            fields.method, fields.tool, fields.client_name, fields.outcome = label, tool, client_name, outcome
+            call.outcome = outcome
+            if self._observer is not None:
+                self._observer.record_call(label, tool, outcome, seconds)
+            if self._recent_calls is not None and label in _RECORDED_METHODS:
+                recent = RecentCall(time.time(), label, tool, context.client_id, client_name, outcome, seconds)
+                self._recent_calls.record(context.user_id, recent)
         if not is_modern:
             return result
         meta = {**self._server_meta, **result["_meta"]} if "_meta" in result else self._server_meta

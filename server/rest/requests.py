@@ -1,9 +1,9 @@
 """Reads the input of an operation from a request, and sends output in parts."""
 
 # About this package: Read first: `server/operations/operation.py` (what an operation declares), then `handler.py` (how
-# a request for one is served) and `routes.py` (the table of all). `requests.py` reads requests, `forms.py` forms,
-# `openapi.py` describes the operations, and `errors.py` has the errors that only HTTP has. The pages of the console
-# run the same operations, so that they need no second implementation, and have the same checks.
+# a request for one is served) and `routes.py` (the table of all, and the OpenAPI document). `requests.py` reads
+# requests, `forms.py` forms, and `errors.py` has the errors that only HTTP has. The pages of the console run the same
+# operations, so that they need no second implementation, and have the same checks.
 
 import asyncio
 import errno

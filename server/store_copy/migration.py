@@ -28,7 +28,7 @@ from config.postgres.errors import postgres_errors
 from config.settings import Settings
 from server.directory_lock import DirectoryInUse, locked_directory
 from server.store_copy import libraries
-from server.store_copy.tables import PostgresTables, SqliteTables, TableDigest, Tables, UncopiedRow, copy_tables
+from server.store_copy.libraries import PostgresTables, SqliteTables, TableDigest, Tables, UncopiedRow, copy_tables
 from server.stores import UNFINISHED_MIGRATION, UNFINISHED_MIGRATION_FILE
 from sources.storage.sqlite.connection.pool import sqlite_options
 

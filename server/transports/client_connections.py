@@ -23,7 +23,7 @@ from auth.context import Principal
 from config.errors import TooLarge, Unauthenticated, Unavailable
 from config.paths import UserId
 from config.settings import Settings
-from server.local_socket import is_trusted_peer
+from server.directory_lock import is_trusted_peer
 from server.protocol.messages import TEXT_BYTES, decode
 
 # -- pace --------------------------------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ METHOD = b"mcp-method"
 NAME = b"mcp-name"
 SESSION = b"mcp-session-id"
 CONFIG = b"mcp-config"
+# In the ASGI scope: the headers by name, with the last value of a repeated one. A dict of them is made only once.
+HEADER_VALUES = "florilegium.headers"
 # Sent with every response: browsers do not guess its type, and pages of other origins cannot embed it.
 SECURITY_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy", b"same-origin"))
 _PARAM_PREFIX = b"mcp-param-"
@@ -47,8 +49,8 @@ class Headers:
     """The headers of one request. `values` has them by lower-case name, as they arrived. They are decoded when read,
     because most never are."""
 
-    def __init__(self, raw: Collection[tuple[bytes, bytes]]) -> None:
-        self.values = dict(raw)
+    def __init__(self, raw: Collection[tuple[bytes, bytes]], values: dict[bytes, bytes] | None = None) -> None:
+        self.values = dict(raw) if values is None else values
         if len(self.values) == len(raw):
             return
         self.values = {}

@@ -20,7 +20,7 @@ from sources.following.state import DatabaseState
 from sources.importers.engine.confined_files import real_path
 from sources.importers.engine.table_reader import FollowedDatabase
 from sources.importers.registry import all_importers
-from sources.importers.sandbox.confinement import child_environment
+from sources.importers.sandbox import child_environment
 
 # Until then only the rows are read whose change tldw records, and some changes it does not record.
 FOLLOW_DATABASE_SCAN_S = 3600.0

@@ -173,8 +173,9 @@ async def run_lease(bookmarks: Bookmarks, follow_id: str, *, wait_s: float = 0.0
             await asyncio.sleep(_RETRY_PAUSE_S)
         yield
     finally:
+        # Nothing is awaited before the release is submitted: a run that is cancelled here would keep the lease. Writes
+        # of a library take turns, so an extension that has begun is stored before it.
         extending.cancel()
-        await asyncio.gather(extending, return_exceptions=True)
         with suppress(FlorilegiumError):  # it ends by itself
             await asyncio.shield(bookmarks.release(follow_id, owner))
 

@@ -1,28 +1,32 @@
-"""Brings a library up to date with a followed folder or file: imports what changed, and withdraws the items of files
-that disappeared.
+"""Brings a library up to date with a followed folder, file or URL: imports what changed, and withdraws the items of
+files that disappeared.
 
 Items are written before the state of their file is, and both are idempotent, so that a process that is killed at any
 moment repeats its last file and nothing else.
 """
 
-# About this package: `sync.py` is one run over a folder or file and the place to start; `url_sync.py` is the same for a
-# URL. A run looks at files (`scan.py`), recognizes renamed ones and decides how a folder is read (`note_files.py`),
-# gives items their ids and writes edited notes back (`identities.py`), and copies databases in a process of their own
-# (`database_copy.py`, `copy_process.py`, `changed_rows.py`). `state.py` has what is remembered between runs.
-# `server/following` decides when to run.
+# About this package: `sync.py` is one run over a folder, a file or a URL, and the place to start. A run looks at files
+# (`scan.py`), recognizes renamed ones and decides how a folder is read (`note_files.py`), gives items their ids and
+# writes edited notes back (`identities.py`), and copies databases in a process of their own (`database_copy.py`,
+# `copy_process.py`, `changed_rows.py`). `state.py` has what is remembered between runs. `server/following` decides when
+# to run.
 
 import asyncio
+import mimetypes
 import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
 
 import msgspec
+from msgspec import UNSET, structs
 
 from auth.follows import FollowRecord
 from config.errors import InvalidParams
+from config.public_http import OutgoingRequestError, PublicFetch
 from config.settings import Settings
 from sources.following import database_copy
 from sources.following.copy_process import DatabaseCopy
@@ -43,11 +47,13 @@ from sources.following.scan import (
 from sources.following.state import DatabaseState, SourceState, SyncReport, withdraw_items
 from sources.importers.engine.confined_files import reading_confined_to
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
+from sources.importers.engine.events import ImportedItem, ImportedMedia, ItemKind
 from sources.importers.engine.files import printable_name
 from sources.importers.engine.import_runner import ImportRunner
 from sources.importers.engine.limits import ImportProgress, import_limits
-from sources.importers.engine.reader_process import ReaderProcess, open_reader_process
+from sources.importers.engine.reader_process import ReaderProcess, find_files, open_reader_process
 from sources.importers.engine.summary import ImportProblem, ImportSummary
+from sources.storage.collections.library import FollowedFiles
 from sources.storage.contract import FollowedFile, FollowedItem, Library
 
 # A file that an editor replaces is missing for a moment. Deleted is what is still missing after this time.
@@ -77,7 +83,6 @@ class SourceSync:
         progress: ImportProgress,
         work_folder: Path,
         *,
-        keeps_edits: bool = True,
         accepts_replacement: bool = False,
     ) -> None:
         self.report = SyncReport()
@@ -90,7 +95,7 @@ class SourceSync:
         self._work_folder = work_folder
         # Nothing else is read, wherever links in the source lead.
         self._paths = [self._location, work_folder]
-        self._keeps_edits = keeps_edits
+        self._keeps_edits = True
         self._accepts_replacement = accepts_replacement
         self._files = library.followed_files
         self._layout: SourceLayout
@@ -421,3 +426,90 @@ def _first_problem(summary: ImportSummary) -> str:
     problem = next(iter(summary.problems), None)
     text = "" if problem is None else ": ".join(filter(None, (problem.location, problem.problem)))
     return (text or "not all items could be read")[:_PROBLEM_CHARS]
+
+
+# -- URLs --------------------------------------------------------------------------------------------------------------
+# A document is fetched, and imported if it has changed since the last time.
+
+# Time limit for fetching a followed URL, which may be slow but must not occupy a reader for long.
+_FOLLOW_URL_TIMEOUT_S = 30.0
+
+# The name under which the document is stored among the followed files.
+_NAME = b"."
+# Of the end, which has the suffix.
+_NAME_MAX_CHARS = 80
+
+
+class UrlSync:
+    """One run for one followed URL. The document is imported like a file; its first item keeps the same id, whatever
+    the importer derives one from."""
+
+    def __init__(
+        self, library: Library, record: FollowRecord, settings: Settings, progress: ImportProgress, work_folder: Path
+    ) -> None:
+        self.report = SyncReport()
+        self._library = library
+        self._record = record
+        self._settings = settings
+        self._progress = progress
+        self._work_folder = work_folder
+        self._files = library.followed_files
+
+    async def run(self, state: SourceState) -> SourceState:
+        settings = self._settings
+        fetch = PublicFetch(_FOLLOW_URL_TIMEOUT_S, settings.import_max_bytes, settings.follow_url_hosts)
+        try:
+            document = await fetch.get_document(self._record.location, state.etag, state.last_modified)
+        except OutgoingRequestError as error:
+            raise InvalidParams(f"the URL {error.reason}") from error
+        if document is None:  # not modified
+            return structs.replace(state, problem="")
+        path = self._work_folder / file_name(self._record.location, document.media_type)
+        await asyncio.to_thread(path.write_bytes, document.body)
+        [result, *_] = await find_files([path], import_limits(settings), self._record.format)
+        if isinstance(result, ImportProblem):
+            raise InvalidParams(f"the document cannot be imported: {result.problem}")
+        if not isinstance(result, DiscoveredFile):
+            raise InvalidParams("the document is in an unsupported format")
+        known = await self._files.items(self._record.id, _NAME)
+        identities = _DocumentIdentities(self._files, self._record, known)
+        async with open_reader_process(import_limits(settings), [path]) as process:
+            runner = ImportRunner(self._library, settings, self._progress, process, keeps_edits=True)
+            file = structs.replace(result, name=self._record.location[:200], has_stable_path=False)
+            summary = await runner.import_file(file, identities, from_start=True)
+        self.report.add_summary(summary)
+        if summary.failures:
+            raise InvalidParams(f"the document cannot be imported: {summary.problems[0].problem}")
+        conflicts = sum(counts.conflict for counts in summary.kinds.values())
+        row = FollowedFile(name=_NAME, signature=self._record.location, conflicts=conflicts)
+        await self._files.save(self._record.id, row, identities.all_items(keeps_known=True))
+        return structs.replace(state, etag=document.etag, last_modified=document.last_modified, problem="")
+
+
+class _DocumentIdentities(FileIdentities):
+    """Adds the URL to a document that does not name its own."""
+
+    def __init__(self, files: FollowedFiles, record: FollowRecord, known: Sequence[FollowedItem]) -> None:
+        super().__init__(files, record, [_NAME], known, fixed_key=record.location)
+        self._url = record.location
+
+    async def assign(self, kind: ItemKind, items: Sequence[ImportedItem]) -> Sequence[ImportedItem]:
+        return [
+            ImportedMedia(structs.replace(item.draft, url=self._url))
+            if isinstance(item, ImportedMedia) and item.draft.url is UNSET
+            else item
+            for item in await super().assign(kind, items)
+        ]
+
+
+def file_name(url: str, media_type: str) -> str:
+    """Returns a name for the document, whose suffix tells some formats apart. It becomes the title of a document
+    without one."""
+    parts = urlsplit(url)
+    name = "".join(
+        character if character.isalnum() or character in "._- " else "_"
+        for character in PurePosixPath(unquote(parts.path)).name
+    ).lstrip(".")[-_NAME_MAX_CHARS:]
+    guessed = mimetypes.guess_extension(media_type) or ""
+    name = name or (parts.hostname or "document")[:_NAME_MAX_CHARS]
+    return name if PurePosixPath(name).suffix and parts.path.strip("/") else f"{name}{guessed or '.html'}"

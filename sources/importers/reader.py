@@ -25,7 +25,7 @@ from sources.importers.engine.importer import ParsingImporter
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.parsers.parsed_document import OUT_OF_MEMORY, DocumentKind, ParsedDocument, ParseFailure
 from sources.importers.registry import all_importers, load_importer
-from sources.importers.sandbox.confinement import confine
+from sources.importers.sandbox import confine
 
 _PROGRESS_EVERY_S = 0.1
 

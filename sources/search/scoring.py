@@ -465,11 +465,11 @@ class ComparableScoring(BlockScoring):
         only_names: dict[int, tuple[int, ...]],
         plain: list[int],
     ) -> None:
-        """The name of its sender counts as a word of a message that has other words of the query, or the same word.
-        Adds the terms of the names of the others to `only_names`, by the number of the message: these are not about the
-        person. A reply to a message that mentions its sender is no more about the person than any other message.
+        """The name of a message's sender counts as one of its words if the message itself contains a word of the query.
+        Otherwise the message is merely by that person, not about them: the terms in the name are added to `only_names`
+        by the number of the message, and a title that repeats the name does not count either.
 
-        A message that only asks, and has no word that the query lacks, adds no information: it is added to `plain`.
+        A question whose words are all in the query adds no information: it is added to `plain`.
         """
         texts = len(block)
         known = self._terms_in_names

@@ -442,6 +442,12 @@ class JobQueue:
         self._run_total_s += self._clock() - job.started_at
 
 
+def retrieve_exception(task: asyncio.Future[Any]) -> None:
+    """Keeps asyncio from logging the exception of a task that nobody awaits. Those who do still get it."""
+    if not task.cancelled():
+        task.exception()
+
+
 def _do_nothing() -> None:
     """The start of a job that is over."""
 

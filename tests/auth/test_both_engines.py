@@ -5,8 +5,7 @@ import hashlib
 
 import pytest
 
-from auth.accounts.passwords import SignInFailed
-from auth.accounts.service import Accounts
+from auth.accounts.service import Accounts, SignInFailed
 from auth.context import READ
 from auth.follows import Deployment, Deployments, FollowRecord, Follows
 from auth.oauth.clients import OAuthClients

@@ -2,7 +2,7 @@
 
 import pytest
 
-from auth.accounts.passwords import SignInFailed, SignInThrottle, network_of
+from auth.accounts.service import SignInFailed, SignInThrottle, network_of
 from auth.rate_limits import in_process_limits
 from config.errors import RateLimited
 from tests.auth.auth_fixture import FakeClock, make_settings

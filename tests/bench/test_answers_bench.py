@@ -25,7 +25,7 @@ from bench.answers import (
     visible_text,
 )
 from bench.datasets import Dialogue, Question, Turn
-from sources.demo.loader import read_demo
+from sources.demo import read_demo
 from tests.bench.runs import run_bench
 from tests.cases import each_case
 

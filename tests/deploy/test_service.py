@@ -19,10 +19,10 @@ from auth.context import SCOPES
 from auth.tokens import mint_token
 from config.errors import ConfigurationError
 from config.settings import SETTINGS, Settings
+from server.cli.serve import ServiceManager, inherited_sockets
 from server.lifespan import open_runtime
 from server.metrics import Metrics
-from server.service_manager import ServiceManager, inherited_sockets
-from server.settings_reload import RELOADABLE, reload_targets
+from server.serving import RELOADABLE, reload_targets
 from tests.cases import each_case
 from tests.deploy.server_process import NotifySocket, ServerProcess, listen, server_process, url_of, write_config
 from tests.live import JWT_SECRET, make_settings

@@ -14,7 +14,7 @@ from florilegium.testing import open_test_library
 from server.stores import open_libraries
 from sources.drafts import NoteDraft
 from sources.kinds import declared_fields, validate_kind
-from sources.notes import NotesSource
+from sources.library_source import NotesSource
 from tests.cases import each_case
 from tests.live import make_settings
 from tests.server.cli.program import Program

@@ -11,11 +11,11 @@ from msgspec import Struct
 
 from config.logging import configure
 from server.app import build_app
+from server.cli.serve import StopLimit
 from server.lifespan import open_runtime
 from server.metrics import Metrics
 from server.protocol.call import Call
 from server.protocol.catalog import Tool
-from server.service_manager import StopLimit
 from server.serving import run, serve
 from tests.live import LiveServer, make_settings
 

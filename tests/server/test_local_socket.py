@@ -21,8 +21,14 @@ from config.errors import FlorilegiumError, Overloaded
 from config.paths import UserId
 from server.admission import CallLimits
 from server.cli.remote import LocalApi
-from server.directory_lock import LOCK_FILE, locked_directory
-from server.local_socket import SOCKET_FILE, USER_HEADER, bind_local_socket, connect_to_running_server
+from server.directory_lock import (
+    LOCK_FILE,
+    SOCKET_FILE,
+    USER_HEADER,
+    bind_local_socket,
+    connect_to_running_server,
+    locked_directory,
+)
 from sources.drafts import NoteDraft
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import message, modern_headers, modern_params

@@ -11,7 +11,7 @@ import socket
 import sys
 
 from config.errors import ConfigurationError
-from server.service_manager import listening_socket
+from server.cli.serve import listening_socket
 from server.worker_processes import WorkerProcesses, worker_place
 
 HANG_S = 1.0

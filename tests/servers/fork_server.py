@@ -37,7 +37,7 @@ from sources.importers.reader import _main as reader_main
 
 _ROOT = Path(__file__).parents[2]
 # What `serve` imports when it runs.
-_IMPORTED_BY_SERVE = ("server.app", "server.serving", "server.lifespan", "server.metrics", "server.settings_reload")
+_IMPORTED_BY_SERVE = ("server.app", "server.serving", "server.lifespan", "server.metrics")
 
 Text = TypeVar("Text", str, bytes)
 

@@ -3,8 +3,7 @@
 import pytest
 
 from config.errors import NotFound
-from sources.demo import demo_uuid, fill, fill_once
-from sources.demo.loader import DemoMedia, FillResult, read_demo
+from sources.demo import DemoMedia, FillResult, demo_uuid, fill, fill_once, read_demo
 from sources.storage.contract import Library
 from tests.sources.source_fixture import SOURCES, LibraryUser
 

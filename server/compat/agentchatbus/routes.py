@@ -324,15 +324,20 @@ async def _events(context: RequestContext, services: Runtime) -> AsyncIterator[b
 async def _changes(context: RequestContext, services: Runtime, seen: dict[str, _SeenThread]) -> AsyncIterator[bytes]:
     """Yields what has changed since `seen`, which it updates. No library is held while the client reads."""
     async with services.libraries.library(context) as library:
-        # Deleted threads are noticed by their number. Only then all of them are read.
+        # Deleting or archiving a thread does not move it to the front of the list, so these are noticed by their
+        # numbers. Only then all threads are read.
         total = (await library.chats.list(1, 0, namespace=threads.NAMESPACE)).total
+        archived = (await library.chats.list(1, 0, namespace=threads.NAMESPACE, is_archived=True)).total
         changed = await _changed_threads(services, library.chats, seen, reads_all=False)
-        is_deleted = total < len(seen) + sum(thread.id not in seen for thread in changed)
-        present = await _changed_threads(services, library.chats, {}, reads_all=True) if is_deleted else None
+        known = {thread_id: one.thread for thread_id, one in seen.items()} | {thread.id: thread for thread in changed}
+        present = None
+        if total < len(known) or archived != sum(thread.status == "archived" for thread in known.values()):
+            present = await _changed_threads(services, library.chats, {}, reads_all=True)
     if present is not None:
         for thread_id in seen.keys() - {thread.id for thread in present}:
             del seen[thread_id]
             yield _event("thread.deleted", {"thread_id": thread_id})
+        changed = [thread for thread in present if thread.id not in seen or seen[thread.id].thread != thread]
     for thread in reversed(changed):  # the oldest change first
         before = seen.get(thread.id)
         if before is None:

@@ -15,7 +15,7 @@ from sources.importers.engine import files
 from sources.importers.engine.archives import Archive, decode_name, is_visible, is_zip, open_archive
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.encodings import DecodedText
-from sources.importers.engine.events import Events, FailedItem, StartPosition
+from sources.importers.engine.events import Events, FailedItem, ImportEvent, StartPosition
 from sources.importers.engine.file_probe import HEAD_BYTES, files_in
 from sources.importers.engine.files import printable_name
 from sources.importers.engine.json_stream import JsonElement, iter_objects
@@ -158,6 +158,16 @@ class FileTree(ABC):
 
     def json(self, name: str) -> Any:
         return parse_json(self.read(name, self.limits.line_max_bytes), self.limits)
+
+    def read_each(self, read: Callable[[str], ImportEvent | None]) -> Events:
+        """Yields what `read` makes of each file, if anything. A file for which it raises InvalidParams has failed."""
+        for name in self.names:
+            try:
+                event = read(name)
+            except InvalidParams as error:
+                event = FailedItem(name, error.message)
+            if event is not None:
+                yield event
 
 
 class FolderTree(FileTree):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from sources.importers.sandbox.confinement import SandboxMode
+from sources.importers.sandbox import SandboxMode
 
 if TYPE_CHECKING:
     from config.settings import Settings

@@ -19,7 +19,7 @@ from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.summary import ImportProblem
 from sources.importers.parsers.parsed_document import DocumentKind, ParsedDocument, ParseFailure
 from sources.importers.registry import all_importers, importer_by_name
-from sources.importers.sandbox.confinement import SandboxMode
+from sources.importers.sandbox import SandboxMode
 
 HEADER_BYTES = 4
 # Paths are bytes, because a file name need not be valid UTF-8.

@@ -30,7 +30,7 @@ from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits, ProgressCallback
 from sources.importers.parsers.parsed_document import OUT_OF_MEMORY, ParsedDocument, ParseFailure, parse_in_subprocess
 from sources.importers.registry import all_importers, importer_by_name
-from sources.importers.sandbox.confinement import NO_SANDBOX, NO_SANDBOX_PROBLEM, child_environment
+from sources.importers.sandbox import NO_SANDBOX, NO_SANDBOX_PROBLEM, child_environment
 
 # How much lower the priority of the process is. Reading a batch takes up to 100 ms of CPU time, for which a search on
 # the same core would otherwise have to wait. A tenth of a busy core is left to it, so that it makes progress.

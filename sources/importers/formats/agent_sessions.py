@@ -20,7 +20,7 @@ from sources.importers.engine.importer import Events, FileImporter, ImportLimits
 from sources.importers.engine.json_stream import decode_line
 from sources.importers.engine.values import Fields, clean_line, require_storable, short_title, valid_uuid
 from sources.importers.formats import session_observations
-from sources.importers.formats.session_observations import UNKNOWN_TOOL, AgentSession, AgentTurn
+from sources.importers.formats.session_observations import UNKNOWN_TOOL, AgentTurn
 from sources.reading.exchanges import LineRange
 from sources.text.chunking import first_sentence
 
@@ -334,18 +334,15 @@ class _SessionReader:
             completed = [(call, results[call.key]) for call in turn.calls if call.key in results]
             calls = [structs.replace(call, result=result.text, is_error=result.is_error) for call, result in completed]
             turns.append(structs.replace(turn, calls=calls))
-        session = AgentSession(
+        observations = session_observations.derive_observations(
+            turns,
+            _OBSERVATIONS_MAX,
             session_id=str(self._conversation.session_id),
             project=self._project,
-            turns=turns,
             conversation_id=str(self._conversation.uuid),
         )
-        for draft in session_observations.derive_observations(session, _OBSERVATIONS_MAX):
-            # The line is part of the id: the same text in two exchanges gives two observations, in whichever order they
-            # are read.
-            parts = (session.session_id, str(draft.type), str(draft.title), str(draft.line_start))
-            self._observations.append(structs.replace(draft, uuid=events.observation_id("derived", *parts)))
-            self._counts["observations"] += 1
+        self._observations += observations
+        self._counts["observations"] += len(observations)
         self._exchange.clear()
         self._tool_names.clear()
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import IO, Any
 
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, structs
 
 from config.errors import InvalidParams
 from sources.importers.engine import chat_messages, json_stream
@@ -56,9 +56,9 @@ class GeminiImporter(FileImporter):
         return base_name(name) == "myactivity.json" if not folders else is_gemini and name.lower().endswith(".json")
 
     def read_file(self, file: InputFile) -> Events:
-        # The exchanges of each conversation that the export names. They are held until the end, because the oldest
-        # ones come last.
-        named: dict[str, list[_GeminiExchange]] = {}
+        # The messages of each conversation that the export names, by its address. They are held until the end, because
+        # the oldest ones come last.
+        named: dict[str, list[ChatMessage]] = {}
 
         def read(data: bytes, _: str) -> Events:
             activity = json_stream.decode_fields(data)
@@ -74,48 +74,32 @@ class GeminiImporter(FileImporter):
                 yield SkippedItem("activity without an answer")
                 return
             address = _CONVERSATION.match(activity.text("titleUrl"))
+            prompt = _PROMPTED.sub("", activity.text("title"), count=1)
             files = (*activity.texts("attachedFiles"), *texts([activity.get("imageFile")]))
-            exchange = _GeminiExchange(
-                time=time,
-                prompt=_PROMPTED.sub("", activity.text("title"), count=1),
-                answer=answer,
-                attachments=tuple({"name": clean_line(name)} for name in files),
-                url=address[0] if address else "",
+            attachments = tuple({"name": clean_line(name)} for name in files)
+            key = f"{time} {prompt[:_KEY_CHARS]}"
+            exchange = (
+                ChatMessage(key=key, role="user", text=prompt, time=time, attachments=attachments),
+                ChatMessage(key=f"{key}\0answer", role="assistant", text=answer, time=time, parent=key),
             )
-            if exchange.url:
-                named.setdefault(exchange.url, []).append(exchange)
+            if address:
+                named.setdefault(address[0], []).extend(exchange)
             else:
-                yield from _conversation(f"{time}\0{exchange.prompt}", [exchange], file.limits)
+                yield from _conversation(f"{time}\0{prompt}", "", exchange, file.limits)
 
         yield from read_export(file, self.is_export_file, "activity", read)
-        for url, exchanges in named.items():
-            yield from _conversation(url, sorted(exchanges, key=lambda exchange: exchange.time), file.limits)
+        for url, messages in named.items():
+            yield from _conversation(url, url, sorted(messages, key=lambda message: message.time or ""), file.limits)
 
     def reads_from_folder(self, name: str) -> bool:
         return is_in_unpacked_export(name, self.is_export_file)
 
 
-class _GeminiExchange(Struct, frozen=True):
-    time: str
-    prompt: str
-    answer: str
-    attachments: Sequence[Mapping[str, Any]]
-    url: str
-
-
-def _conversation(key: str, exchanges: Sequence[_GeminiExchange], limits: ImportLimits) -> Events:
-    first = exchanges[0]
-    created, modified = first.time, exchanges[-1].time
+def _conversation(key: str, url: str, messages: Sequence[ChatMessage], limits: ImportLimits) -> Events:
+    first, last = messages[0], messages[-1]
     draft = chat_messages.conversation_draft(
-        "gemini", key, chat_messages.title_of(first.prompt), created=created, modified=modified, url=first.url
+        "gemini", key, chat_messages.title_of(first.text), created=first.time, modified=last.time, url=url
     )
-    messages: list[ChatMessage] = []
-    for exchange in exchanges:
-        time, key = exchange.time, f"{exchange.time} {exchange.prompt[:_KEY_CHARS]}"
-        messages += (
-            ChatMessage(key=key, role="user", text=exchange.prompt, time=time, attachments=exchange.attachments),
-            ChatMessage(key=f"{key}\0answer", role="assistant", text=exchange.answer, time=time, parent=key),
-        )
     yield from chat_messages.conversation_in_order("gemini", draft, messages, limits)
 
 
@@ -399,14 +383,19 @@ def _read_threads(value: object, limits: ImportLimits) -> Events:
         )
         messages: list[ChatMessage] = []
         for position, entry in enumerate(thread, 1):
-            own = entry.line("backend_uuid", "uuid") or str(position)
-            question = ChatMessage(
-                key=f"{own} question", role="user", text=entry.text("query_str"), time=entry.time(*_TIME_FIELDS)
-            )
+            own, time = entry.line("backend_uuid", "uuid") or str(position), entry.time(*_TIME_FIELDS)
+            question = ChatMessage(key=f"{own} question", role="user", text=entry.text("query_str"), time=time)
             text, citations = _answer(entry, limits)
-            model = entry.line("display_model", "model")
-            answer = structs.replace(question, key=f"{own} answer", role="assistant", text=text, model=model)
-            messages += (question, structs.replace(answer, parent=question.key, citations=citations))
+            answer = ChatMessage(
+                key=f"{own} answer",
+                role="assistant",
+                text=text,
+                time=time,
+                model=entry.line("display_model", "model"),
+                parent=question.key,
+                citations=citations,
+            )
+            messages += (question, answer)
         yield from chat_messages.conversation_in_order("perplexity", draft, messages, limits)
 
 

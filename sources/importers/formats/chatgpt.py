@@ -118,7 +118,51 @@ class ChatGptImporter(ExportImporter):
         return fnmatchcase(base_name(name), "conversations*.json")
 
     def read_object(self, data: bytes, location: str, limits: ImportLimits) -> Events:
-        return _read_conversation(data, location, limits)
+        conversation, mapping = decode_apart(data, "mapping")
+        nodes: dict[str, Fields] = {}
+        messages: dict[str, Fields] = {}
+        drafts: dict[str, MessageDraft] = {}
+        for key, raw in decode_object(mapping, dict[str, Raw]).items():
+            nodes[key] = Fields()
+            try:
+                if bytes(raw) == b"null":
+                    continue
+                # The message by itself, so that a malformed one keeps its position.
+                nodes[key], message = decode_apart(raw, "message")
+                if bytes(message) != b"null":
+                    messages[key] = decode_fields(message)
+                    drafts[key] = _message_draft(messages[key], conversation.line("default_model_slug"), limits)
+            except SkipMessage as skip:
+                yield SkippedItem(skip.reason)
+            except InvalidParams as error:
+                yield FailedItem(f"{location}, message {key[:40]}", error.message)
+        # A node that names no parent gets the one that lists it as a child. Siblings keep the order in which their
+        # parent lists them.
+        listed = {child: key for key, node in nodes.items() for child in node.texts("children") if child in nodes}
+        parents: dict[str, str | None] = {}
+        for key in (*listed, *nodes):
+            parent = nodes[key].get("parent")
+            parents[key] = parent if isinstance(parent, str) and parent in nodes else listed.get(key)
+        tree = MessageTree(parents)
+        # A conversation without an id is identified by its creation time and root node.
+        root = next((key for key, node in nodes.items() if node.get("parent") is None), "")
+        own_id = conversation.text("conversation_id", "id")
+        uuid = conversation_uuid(own_id or f"{conversation.get('create_time')}\0{root}")
+        path = _canonical_path(tree, conversation.get("current_node"), messages, drafts)
+        draft = chat_messages.conversation_draft(
+            "chatgpt",
+            uuid,
+            conversation.line("title"),
+            created=conversation.time("create_time"),
+            modified=conversation.time("update_time"),
+            model=conversation.line("default_model_slug"),
+            gizmo_id=conversation.line("gizmo_id"),
+            project_id=conversation.line("conversation_template_id"),
+            is_archived=conversation.get("is_archived") is True,
+            is_starred=conversation.get("is_starred") is True,
+        )
+        threaded = tree.messages(path, drafts, partial(message_uuid, uuid), draft.created_at)
+        yield from chat_messages.conversation_parts(draft, threaded)
 
 
 # Both formats give a message the same id.
@@ -127,54 +171,6 @@ message_uuid = partial(chat_messages.message_id, "chatgpt")
 
 def conversation_uuid(key: str) -> str:
     return valid_uuid(key) or stable_uuid("chatgpt", "conversation", key)
-
-
-def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Events:
-    conversation, mapping = decode_apart(data, "mapping")
-    nodes: dict[str, Fields] = {}
-    messages: dict[str, Fields] = {}
-    drafts: dict[str, MessageDraft] = {}
-    for key, raw in decode_object(mapping, dict[str, Raw]).items():
-        nodes[key] = Fields()
-        try:
-            if bytes(raw) == b"null":
-                continue
-            # The message by itself, so that a malformed one keeps its position.
-            nodes[key], message = decode_apart(raw, "message")
-            if bytes(message) != b"null":
-                messages[key] = decode_fields(message)
-                drafts[key] = _message_draft(messages[key], conversation.line("default_model_slug"), limits)
-        except SkipMessage as skip:
-            yield SkippedItem(skip.reason)
-        except InvalidParams as error:
-            yield FailedItem(f"{location}, message {key[:40]}", error.message)
-    # A node that names no parent gets the one that lists it as a child. Siblings keep the order in which their parent
-    # lists them.
-    listed = {child: key for key, node in nodes.items() for child in node.texts("children") if child in nodes}
-    parents: dict[str, str | None] = {}
-    for key in (*listed, *nodes):
-        parent = nodes[key].get("parent")
-        parents[key] = parent if isinstance(parent, str) and parent in nodes else listed.get(key)
-    tree = MessageTree(parents)
-    # A conversation without an id is identified by its creation time and root node.
-    root = next((key for key, node in nodes.items() if node.get("parent") is None), "")
-    own_id = conversation.text("conversation_id", "id")
-    uuid = conversation_uuid(own_id or f"{conversation.get('create_time')}\0{root}")
-    path = _canonical_path(tree, conversation.get("current_node"), messages, drafts)
-    draft = chat_messages.conversation_draft(
-        "chatgpt",
-        uuid,
-        conversation.line("title"),
-        created=conversation.time("create_time"),
-        modified=conversation.time("update_time"),
-        model=conversation.line("default_model_slug"),
-        gizmo_id=conversation.line("gizmo_id"),
-        project_id=conversation.line("conversation_template_id"),
-        is_archived=conversation.get("is_archived") is True,
-        is_starred=conversation.get("is_starred") is True,
-    )
-    threaded = tree.messages(path, drafts, partial(message_uuid, uuid), draft.created_at)
-    yield from chat_messages.conversation_parts(draft, threaded)
 
 
 def _canonical_path(

@@ -25,33 +25,13 @@ from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
 from config.times import format_time
 from sources.drafts import NoteDraft, NoteImage
+from sources.importers.engine import files, markdown_text
 from sources.importers.engine.archives import Archive, decode_name, is_visible
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.encodings import DecodedText
 from sources.importers.engine.events import FailedItem, ImportedNote, SkippedItem, stable_uuid
 from sources.importers.engine.file_probe import files_in
-from sources.importers.engine.files import (
-    decode_item,
-    encoding_doubts,
-    encoding_metadata,
-    file_key,
-    file_size,
-    modified_at,
-    printable_name,
-    read_decoded,
-    text_max_bytes,
-)
 from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
-from sources.importers.engine.markdown_text import (
-    first_heading,
-    inline_tags,
-    link_targets,
-    normalize_keys,
-    remove_code,
-    split_front_matter,
-    split_words,
-    stripped_text,
-)
 from sources.importers.engine.values import clean_tags, json_or_none, short_title, stored_date, valid_uuid
 
 _SUFFIXES = (".md", ".markdown", ".mdown", ".mkd")
@@ -87,32 +67,33 @@ class MarkdownImporter(FileImporter):
         if probe.is_zip:
             # Stays below other importers. An archive that is not a vault must consist mostly of notes, because most
             # source archives contain a README.
-            files = [name for name in probe.names if is_visible(name) and not name.endswith("/")]
-            notes = sum(map(_is_note, files))
+            entries = [name for name in probe.names if is_visible(name) and not name.endswith("/")]
+            notes = sum(map(_is_note, entries))
             if not notes:
                 return 0.0
             if _vault_folder(probe.names) is not None:
                 return 0.6
-            return 0.3 if 2 * notes >= len(files) else 0.0
+            return 0.3 if 2 * notes >= len(entries) else 0.0
         return 0.5 if probe.suffix in _SUFFIXES and probe.is_text else 0.0
 
     def read_file(self, file: InputFile) -> Events:
         path, limits = file.path, file.limits
         if file.is_folder:
             bytes_read = 0
-            vault_name, files = printable_name(path.resolve().name), _VaultFolder(path.resolve(), limits)
+            folder = path.resolve()
+            images = _VaultFolder(folder, limits)
             for note in files_in(path):
-                place = _VaultPath(vault_name, printable_name(note.relative_to(path).as_posix()))
+                name = files.printable_name(note.relative_to(path).as_posix())
                 if _is_note(note.name):
                     try:
-                        yield from _note_events(place.path, _file_note(note, place, limits), limits, files)
+                        yield from _note_events(name, _file_note(note, folder, name, limits), limits, images)
                     except (InvalidParams, TooLarge) as error:
-                        yield FailedItem(place.path, error.message)
+                        yield FailedItem(name, error.message)
                     except OSError as error:
-                        yield FailedItem(place.path, f"cannot be read: {error.strerror or 'disk error'}")
+                        yield FailedItem(name, f"cannot be read: {error.strerror or 'disk error'}")
                 else:
                     yield _NOT_A_NOTE
-                bytes_read += file_size(note)
+                bytes_read += files.file_size(note)
                 file.progress(bytes_read)
         elif file.is_zip:
             with file.open_archive() as archive:
@@ -123,28 +104,18 @@ class MarkdownImporter(FileImporter):
             vaults = (folder for folder in resolved.parents if (folder / _SETTINGS_FOLDER).is_dir())
             vault = next(vaults, None) if limits.has_stable_path else None
             if vault is None:
-                yield from _note_events("", _file_note(path, None, limits), limits)
+                alone = _NoteFile(file.decoded_text(), file.name, None, file.key, file.modified_at)
+                yield from _note_events("", alone, limits)
             else:
-                place = _VaultPath(printable_name(vault.name), printable_name(resolved.relative_to(vault).as_posix()))
-                files = _VaultFolder(vault, limits, is_confined=True)
-                yield from _note_events("", _file_note(path, place, limits), limits, files)
-            file.progress(file_size(path))
-
-
-class _VaultPath(Struct, frozen=True):
-    """The path of a note in a vault. Vaults have notes of the same names, so the vault's name is part of the key."""
-
-    vault: str
-    path: str
-
-    @property
-    def key(self) -> str:
-        return f"{self.vault}/{self.path}"
+                name = files.printable_name(resolved.relative_to(vault).as_posix())
+                images = _VaultFolder(vault, limits, is_confined=True)
+                yield from _note_events("", _file_note(path, vault, name, limits), limits, images)
+            file.progress(files.file_size(path))
 
 
 class _NoteFile(Struct, frozen=True):
     """The text of a note, its file name, and its path in a vault, if it is in one. A note without an id of its own is
-    identified by `key`."""
+    identified by `key`. Vaults have notes of the same names, so the vault's name is part of it."""
 
     text: DecodedText
     name: str
@@ -153,19 +124,17 @@ class _NoteFile(Struct, frozen=True):
     modified_at: str | UnsetType
 
 
-def _file_note(path: Path, place: _VaultPath | None, limits: ImportLimits) -> _NoteFile:
-    text = read_decoded(path, limits)
-    key = file_key(path, limits) if place is None else place.key
-    return _NoteFile(
-        text, printable_name(path.name), None if place is None else place.path, key, modified_at(path, limits)
-    )
+def _file_note(path: Path, vault: Path, name: str, limits: ImportLimits) -> _NoteFile:
+    key = f"{files.printable_name(vault.name)}/{name}"
+    text, modified = files.read_decoded(path, limits), files.modified_at(path, limits)
+    return _NoteFile(text, files.printable_name(path.name), name, key, modified)
 
 
 def _read_archive(archive: Archive, path: Path, limits: ImportLimits) -> Events:
     vault = _vault_folder(archive.names)
-    files = None if vault is None else _VaultArchive(archive, vault, limits)
+    images = None if vault is None else _VaultArchive(archive, vault, limits)
     # A vault that is not in a folder of the archive has the name of the archive.
-    vault_name = decode_name(re.split(r"[/\\]", vault)[-2]) if vault else printable_name(path.stem)
+    vault_name = decode_name(re.split(r"[/\\]", vault)[-2]) if vault else files.printable_name(path.stem)
     for name in archive.names:
         if not is_visible(name):
             continue
@@ -173,26 +142,25 @@ def _read_archive(archive: Archive, path: Path, limits: ImportLimits) -> Events:
         if not _is_note(name):
             yield _NOT_A_NOTE
         # By the declared size, so that nothing is unpacked.
-        elif archive.size(name) > text_max_bytes(limits):
-            yield FailedItem(location, TooLarge("the note", text_max_bytes(limits)).message)
+        elif archive.size(name) > files.text_max_bytes(limits):
+            yield FailedItem(location, TooLarge("the note", files.text_max_bytes(limits)).message)
         else:
             try:
                 # Identifies a note by its path in the vault, as in a folder. Outside a vault it is identified by the
                 # archive's path and its name there, or, without a stable path, by its content, as if it had been
                 # uploaded alone.
-                data = archive.read(name, text_max_bytes(limits))
-                decoded_name = decode_name(name)
-                place = None if vault is None else _VaultPath(vault_name, decode_name(name.removeprefix(vault)))
-                key = f"{file_key(path, limits)}/{decoded_name}" if limits.has_stable_path else sha256(data).hexdigest()
-                modified = archive.modified_at(name)
-                note = _NoteFile(
-                    text=decode_item(data, limits),
-                    name=decoded_name.rpartition("/")[2],
-                    vault_path=None if place is None else place.path,
-                    key=key if place is None else place.key,
-                    modified_at=UNSET if modified is None else format_time(modified),
-                )
-                yield from _note_events(location, note, limits, files)
+                data = archive.read(name, files.text_max_bytes(limits))
+                in_vault = None if vault is None else decode_name(name.removeprefix(vault))
+                if in_vault is not None:
+                    key = f"{vault_name}/{in_vault}"
+                elif limits.has_stable_path:
+                    key = f"{files.file_key(path, limits)}/{location}"
+                else:
+                    key = sha256(data).hexdigest()
+                time = archive.modified_at(name)
+                modified = UNSET if time is None else format_time(time)
+                note = _NoteFile(files.decode_item(data, limits), location.rpartition("/")[2], in_vault, key, modified)
+                yield from _note_events(location, note, limits, images)
             except InvalidParams as error:
                 yield FailedItem(location, error.message)
 
@@ -210,14 +178,14 @@ def _is_note(name: str) -> bool:
     return posixpath.splitext(name)[1].lower() in _SUFFIXES
 
 
-def _note_events(location: str, note: _NoteFile, limits: ImportLimits, files: "_VaultFiles | None" = None) -> Events:
-    front_matter, body = split_front_matter(note.text.text, limits.depth_max)
-    fields = normalize_keys(front_matter)
-    prose = remove_code(body)
+def _note_events(location: str, note: _NoteFile, limits: ImportLimits, vault: "_VaultFiles | None" = None) -> Events:
+    front_matter, body = markdown_text.split_front_matter(note.text.text, limits.depth_max)
+    fields = markdown_text.normalize_keys(front_matter)
+    prose = markdown_text.remove_code(body)
     title, tags = title_and_tags(fields, prose, note.name)
     metadata = {
         "path": note.vault_path or note.name,
-        "links": link_targets(prose),
+        "links": markdown_text.link_targets(prose),
         "aliases": [*_aliases(fields.get("aliases")), *_aliases(fields.get("alias"))],
         "front_matter": dict(front_matter),
     }
@@ -227,16 +195,16 @@ def _note_events(location: str, note: _NoteFile, limits: ImportLimits, files: "_
         tags=tags,
         metadata={
             **{name: value for name, value in metadata.items() if value},
-            **encoding_metadata(note.text.encoding),
+            **files.encoding_metadata(note.text.encoding),
         },
         uuid=valid_uuid(fields.get("uuid")) or stable_uuid("markdown", "notes", note.key),
         created_at=_first_date(fields, _CREATED_FIELDS) or note.modified_at,
         last_modified=_first_date(fields, _MODIFIED_FIELDS) or UNSET,
     )
-    yield from encoding_doubts(location, note.text.encoding, is_doubtful=note.text.is_doubtful)
+    yield from files.encoding_doubts(location, note.text.encoding, is_doubtful=note.text.is_doubtful)
     images = None
-    if files is not None and note.vault_path is not None:
-        images = files.images_of(note.vault_path, remove_code(str(draft.content)))
+    if vault is not None and note.vault_path is not None:
+        images = vault.images_of(note.vault_path, markdown_text.remove_code(str(draft.content)))
     yield ImportedNote(draft, images)
 
 
@@ -330,9 +298,9 @@ class _VaultArchive(_VaultFiles):
 def title_and_tags(fields: Mapping[str, Any], prose: str, name: str) -> tuple[str, tuple[str, ...]]:
     """Returns the title and the tags of a note. `fields` are those of the front matter, `prose` is the text without
     code, and `name` that of the file."""
-    title = stripped_text(fields.get("title")) or first_heading(prose) or PurePosixPath(name).stem
-    tags = [*split_words(fields.get("tags")), *split_words(fields.get("tag")), *inline_tags(prose)]
-    return short_title(title), tuple(clean_tags(tags))
+    title = markdown_text.stripped_text(fields.get("title")) or markdown_text.first_heading(prose)
+    listed = [word for field in ("tags", "tag") for word in markdown_text.split_words(fields.get(field))]
+    return short_title(title or PurePosixPath(name).stem), clean_tags([*listed, *markdown_text.inline_tags(prose)])
 
 
 def _first_date(fields: Mapping[str, Any], names: Sequence[str]) -> str | None:

@@ -18,13 +18,7 @@ from sources.importers.engine.batches import require_messages
 from sources.importers.engine.chat_messages import ChatMessage, MessageReport, conversation_draft, conversation_in_order
 from sources.importers.engine.encodings import DecodedText
 from sources.importers.engine.events import DoubtfulItem, FailedItem, SkippedItem, report_failure, stable_uuid
-from sources.importers.engine.files import (
-    decode,
-    decode_text,
-    encoding_doubts,
-    file_size,
-    printable_name,
-)
+from sources.importers.engine.files import decode, decode_text, encoding_doubts, file_size, printable_name
 from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
 from sources.importers.engine.input_file import FileTree, base_name
 from sources.importers.engine.json_stream import JsonElement, element_object, read_member_list
@@ -88,13 +82,12 @@ class WhatsAppImporter(FileImporter):
 
 
 class _WhatsAppLine(Struct):
-    """A message: the parts of its date in their order, its time, and its text, which may have several lines."""
+    """A message: the parts of its date in their order, its hour, minute and second, and its text, which may have
+    several lines."""
 
     date: tuple[int, int, int]
     is_year_first: bool
-    hour: int
-    minute: int
-    second: int
+    time: tuple[int, int, int]
     text: str
 
 
@@ -125,7 +118,7 @@ def _read_chat(file: InputFile, entry: str, text: DecodedText) -> Events:
         if match["half"]:
             hour = hour % 12 + (12 if match["half"].lower() == "p" else 0)
         date, is_year_first = (int(match["a"]), int(match["b"]), int(match["c"])), len(match["a"]) == _YEAR_DIGITS
-        lines.append(_WhatsAppLine(date, is_year_first, hour, minute, second, line_text))
+        lines.append(_WhatsAppLine(date, is_year_first, (hour, minute, second), line_text))
     if not lines:
         raise InvalidParams("expected lines with a date, a time and a name, found none")
     order, is_certain = _date_order(lines)
@@ -163,7 +156,7 @@ def _date_order(lines: Sequence[_WhatsAppLine]) -> tuple[tuple[str, str], bool]:
         return ("day", "month"), True
     descents: dict[tuple[str, str], int] = {}
     for order in (("day", "month"), ("month", "day")):
-        times = [(*_year_month_day(line, order), line.hour, line.minute, line.second) for line in lines]
+        times = [(*_year_month_day(line, order), *line.time) for line in lines]
         descents[order] = sum(after < before for before, after in pairwise(times))
     best = min(descents, key=lambda order: descents[order])
     return best, len(set(descents.values())) > 1
@@ -197,8 +190,7 @@ def _whatsapp_messages(lines: Sequence[_WhatsAppLine], order: tuple[str, str]) -
             continue
         time = None
         with suppress(ValueError):
-            date = _year_month_day(line, order)
-            time = format_time(datetime(*date, line.hour, line.minute, line.second, tzinfo=UTC))
+            time = format_time(datetime(*_year_month_day(line, order), *line.time, tzinfo=UTC))
         name, text = clean_line(sender[1]), line.text.replace(_BY_PROGRAM, "")
         key = f"{time}\0{name}\0{sha256(text.encode('utf-8', 'replace')).hexdigest()}"
         seen[key] += 1

@@ -4,10 +4,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from itertools import chain
 from pathlib import PurePosixPath
-from typing import Any
 from uuid import UUID
 
 from msgspec import Struct, structs
@@ -20,7 +20,7 @@ from sources.importers.engine.events import FailedItem, ImportEvent, SkippedItem
 from sources.importers.engine.file_probe import HEAD_BYTES
 from sources.importers.engine.files import decode_text, file_size
 from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
-from sources.importers.engine.input_file import FolderTree
+from sources.importers.engine.input_file import FileTree, FolderTree
 from sources.importers.engine.markdown_text import inline_tags
 from sources.importers.engine.table_reader import TableReader, TableSpec
 from sources.importers.engine.values import Fields, clean_line, stored_date, stored_time, valid_uuid
@@ -194,14 +194,13 @@ class GoogleKeepImporter(FileImporter):
     def read_file(self, file: InputFile) -> Events:
         if file.is_zip:
             with file.open_tree() as tree:
-                for name in tree.names:
-                    if not _is_keep_note_entry(name):
-                        yield SkippedItem("file in the archive not containing a Keep note")
-                        continue
-                    try:
-                        yield _keep_note(tree.json(name), name.rpartition("/")[2].removesuffix(".json"))
-                    except InvalidParams as error:
-                        yield FailedItem(name, error.message)
+                yield from tree.read_each(
+                    lambda name: (
+                        _keep_note(tree.json(name), name.rpartition("/")[2].removesuffix(".json"))
+                        if _is_keep_note_entry(name)
+                        else SkippedItem("file in the archive not containing a Keep note")
+                    )
+                )
         elif file.suffix == _PAGE_SUFFIX:
             # Recognized so that it is not imported as a document.
             yield SkippedItem("web page of a note that is also there as JSON")
@@ -282,17 +281,7 @@ class AppleNotesImporter(FileImporter):
         head = file.head(16)
         if is_zip(head):
             with file.open_tree() as tree:
-                for name in tree.names:
-                    if not _is_apple_note_entry(name):
-                        yield SkippedItem("file in the archive not containing a note")
-                        continue
-                    try:
-                        # Apple's zip has plain text, the database HTML.
-                        text = tree.text(name).strip("\n")
-                    except InvalidParams as error:
-                        yield FailedItem(name, error.message)
-                        continue
-                    yield _text_note(PurePosixPath(name), text, tree.modified_at(name))
+                yield from tree.read_each(partial(_text_note, tree))
         elif head == b"SQLite format 3\0":
             with file.open_database() as reader:
                 reader.require(_TABLES, "a database of apple-notes-to-sqlite")
@@ -356,7 +345,11 @@ def _is_apple_note_entry(name: str) -> bool:
     return "Notes" in folders and file == f"{folder}.txt"
 
 
-def _text_note(path: PurePosixPath, text: str, modified: Any) -> ImportEvent:
+def _text_note(tree: FileTree, name: str) -> ImportEvent:
+    """Apple's zip has plain text, the database HTML."""
+    if not _is_apple_note_entry(name):
+        return SkippedItem("file in the archive not containing a note")
+    path, text = PurePosixPath(name), tree.text(name).strip("\n")
     if not text:
         return SkippedItem("empty note")
     dated = _CREATED_SUFFIX.search(path.stem)
@@ -366,7 +359,7 @@ def _text_note(path: PurePosixPath, text: str, modified: Any) -> ImportEvent:
         title,
         text,
         tags=inline_tags(text),
-        created=(stored_time(dated[1].replace("_", ":")) if dated else None) or modified,
+        created=(stored_time(dated[1].replace("_", ":")) if dated else None) or tree.modified_at(name),
         folder=str(path.parent.parent),
     )
 

@@ -81,18 +81,7 @@ def _read_notion_tree(tree: FileTree, key: str) -> Events:
     tables = (name.removesuffix(_TABLE_SUFFIX) for name in tree.names if name.lower().endswith(_TABLE_SUFFIX))
     # Only pages of databases have properties; in others, the lines below the title are text.
     databases = frozenset(_without_id(table) for table in tables)
-    for name in tree.names:
-        path = PurePosixPath(name)
-        suffix = path.suffix.lower()
-        if suffix in _PAGE_SUFFIXES and path.name != "index.html":
-            try:
-                yield _notion_note(tree, name, key, databases)
-            except InvalidParams as error:
-                yield FailedItem(name, error.message)
-        elif suffix == _TABLE_SUFFIX:
-            yield SkippedItem("table of a database whose rows are pages")
-        elif suffix != ".zip":
-            yield SkippedItem("file in the export not containing a page")
+    yield from tree.read_each(lambda name: _notion_note(tree, name, key, databases))
 
 
 def _without_id(name: str) -> str:
@@ -100,11 +89,17 @@ def _without_id(name: str) -> str:
     return parent + slash + _ID.sub("", last)
 
 
-def _notion_note(tree: FileTree, name: str, key: str, databases: frozenset[str]) -> ImportEvent:
+def _notion_note(tree: FileTree, name: str, key: str, databases: frozenset[str]) -> ImportEvent | None:
     path, limits = PurePosixPath(name), tree.limits
+    suffix = path.suffix.lower()
+    if suffix == _TABLE_SUFFIX:
+        return SkippedItem("table of a database whose rows are pages")
+    if suffix not in _PAGE_SUFFIXES or path.name == "index.html":
+        # A part of the export is read by itself.
+        return None if suffix == ".zip" else SkippedItem("file in the export not containing a page")
     page_id = _ID.search(path.stem)
     data = tree.read(name, text_max_bytes(limits))
-    if path.suffix.lower() == ".md":
+    if suffix == ".md":
         text = decode_text(data, limits)
         title = markdown_text.first_heading(markdown_text.remove_code(text))
     else:
@@ -170,8 +165,7 @@ class LogseqImporter(FileImporter):
             # not in a folder of the archive has the name of the archive.
             in_archive = PurePosixPath(folder).name or file.stem
             graph = printable_name(path.resolve().name) if file.is_folder else in_archive
-            for name in tree.names:
-                yield _read_file(tree, name, folder, graph)
+            yield from tree.read_each(lambda name: _logseq_note(tree, name, folder, graph))
 
 
 def _graph_folder(names: Sequence[str]) -> str | None:
@@ -180,15 +174,12 @@ def _graph_folder(names: Sequence[str]) -> str | None:
     return min(folders, key=len, default=None)
 
 
-def _read_file(tree: FileTree, name: str, folder: str, graph: str) -> ImportEvent:
+def _logseq_note(tree: FileTree, name: str, folder: str, graph: str) -> ImportEvent:
     path = PurePosixPath(name.removeprefix(folder))
     is_page = name.startswith(folder) and path.parts[0] in _NOTE_FOLDERS and path.suffix.lower() in (".md", ".org")
     if not is_page:
         return SkippedItem("file in the graph not containing a page")
-    try:
-        text = tree.text(name)
-    except InvalidParams as error:
-        return FailedItem(name, error.message)
+    text = tree.text(name)
     # A page is named like its file, in which a slash is written as three underscores or in percent notation. A journal
     # is named like its day.
     journal = _JOURNAL.fullmatch(path.stem) if path.parts[0] == "journals" else None
@@ -331,21 +322,20 @@ def _bundles(names: Sequence[str]) -> Iterator[str]:
 
 def _read_bear_tree(tree: FileTree, key: str) -> Events:
     texts = frozenset(_bundles(tree.names))
-    for name in tree.names:
+
+    def read(name: str) -> ImportEvent | None:
         if name in texts:
-            yield _read_bundle(tree, name, key)
+            return _read_bundle(tree, name, key)
         # The info of a bundle is read with its text.
-        elif not name.endswith(_INFO):
-            yield SkippedItem("attachment")
+        return None if name.endswith(_INFO) else SkippedItem("attachment")
+
+    yield from tree.read_each(read)
 
 
 def _read_bundle(tree: FileTree, name: str, key: str) -> ImportEvent:
     folder, limits = name.rpartition("/")[0], tree.limits
-    try:
-        text = tree.text(name).strip("\n")
-        info = tree.read(f"{folder}/{_INFO}".lstrip("/"), limits.line_max_bytes).decode("utf-8", "replace")
-    except InvalidParams as error:
-        return FailedItem(name, error.message)
+    text = tree.text(name).strip("\n")
+    info = tree.read(f"{folder}/{_INFO}".lstrip("/"), limits.line_max_bytes).decode("utf-8", "replace")
     bear = Fields.of(values.json_or_none(info, limits)).nested("net.shinyfrog.bear")
     if bear.get("trashed") in (1, True):
         return SkippedItem("note in the trash")

@@ -1,6 +1,7 @@
 """Prompts: files with one prompt or a list of them, and Fabric's patterns."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any
@@ -73,7 +74,7 @@ class PromptFilesImporter(FileImporter):
 
     def read_file(self, file: InputFile) -> Events:
         data, suffix, limits = file.content(), file.suffix, file.limits
-        keys = _PromptKeys(file.key if limits.has_stable_path else None)
+        key, counts = file.key if limits.has_stable_path else None, Counter[str]()
         decoded = files.decode(data, limits) if suffix != ".json" else DecodedText("")
         yield from files.encoding_doubts("", decoded.encoding, is_doubtful=decoded.is_doubtful)
         entries: Iterator[LocatedEntry]
@@ -87,7 +88,7 @@ class PromptFilesImporter(FileImporter):
             case _:
                 entries = iter([(_WHOLE_FILE, _markdown_entry(decoded.text, limits.depth_max))])
         for location, entry in entries:
-            yield _read_prompt(location, entry, file.stem, keys)
+            yield _read_prompt(location, entry, file.stem, key, counts)
 
 
 def _are_prompt_fields(names: list[str]) -> bool:
@@ -130,7 +131,7 @@ def _markdown_entry(text: str, depth_max: int) -> Mapping[str, Any]:
     return {**fields, **front_matter}
 
 
-def _read_prompt(location: str, entry: Any, file_stem: str, keys: "_PromptKeys") -> ImportEvent:
+def _read_prompt(location: str, entry: Any, file_stem: str, file_key: str | None, counts: Counter[str]) -> ImportEvent:
     if not isinstance(entry, Mapping):
         return FailedItem(location, f"expected a prompt with a name and a text, got {repr(entry)[:80]}")
     fields = markdown_text.normalize_keys(entry)
@@ -141,8 +142,12 @@ def _read_prompt(location: str, entry: Any, file_stem: str, keys: "_PromptKeys")
     name = short_title(_first_text(fields, _NAME_FIELDS) or (file_stem if is_whole_file else ""))
     if not name:
         return FailedItem(location, "the prompt has no name")
-    # The only prompt of a file is identified by the file, so that it can be renamed.
-    key = keys.key("" if is_whole_file else name, (name, system, user))
+    # The only prompt of a file is identified by the file, so that it can be renamed. Prompts of a file without a stable
+    # path, which has no key, are identified by their content. Names may repeat.
+    own_name = "" if is_whole_file else name
+    key = f"{name}\0{system}\0{user}" if file_key is None else f"{file_key}#{own_name}"
+    counts[key] += 1
+    key = key if counts[key] == 1 else f"{key}#{counts[key]}"
     argument_field = next((field for field in ("arguments", "variables", "inputs") if fields.get(field)), "")
     date_field = next((field for field in ("created_at", "created", "date") if stored_date(fields.get(field))), "")
     text_fields = (_first_field(fields, names) for names in _TEXT_FIELDS)
@@ -183,32 +188,12 @@ def _arguments(value: Any) -> tuple[SavedPromptArgument, ...]:
         value = [{"name": name, "description": description} for name, description in value.items()]
     arguments = []
     for part in value if isinstance(value, list) else markdown_text.split_words(value):
-        fields = (
-            {"name": part}
-            if isinstance(part, str)
-            else markdown_text.normalize_keys(part)
-            if isinstance(part, Mapping)
-            else {}
-        )
+        fields = markdown_text.normalize_keys(part if isinstance(part, Mapping) else {"name": part})
         if name := markdown_text.stripped_text(fields.get("name")):
             description = markdown_text.stripped_text(fields.get("description"))
             is_required = str(fields.get("required")).lower() == "true"
             arguments.append(SavedPromptArgument(name=name, description=description, required=is_required))
     return tuple(arguments)
-
-
-class _PromptKeys:
-    """Creates the keys that identify prompts: from the file's key and the prompt's name, with a number if the name
-    repeats. Without a file key, prompts are identified by their content."""
-
-    def __init__(self, file_key: str | None) -> None:
-        self._file_key = file_key
-        self._counts: dict[str, int] = {}
-
-    def key(self, name: str, content: tuple[str, ...]) -> str:
-        key = f"{self._file_key}#{name}" if self._file_key is not None else "\0".join(content)
-        count = self._counts[key] = self._counts.get(key, 0) + 1
-        return key if count == 1 else f"{key}#{count}"
 
 
 # -- Fabric ------------------------------------------------------------------------------------------------------------

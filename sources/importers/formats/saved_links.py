@@ -3,7 +3,7 @@ Omnivore; the pages behind the addresses are not fetched. Highlights of Kindle a
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import UNSET, Struct, structs
 
@@ -11,7 +11,14 @@ from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
 from sources.drafts import MediaDraft
 from sources.importers.engine import values
-from sources.importers.engine.events import FailedItem, ImportedMedia, SkippedItem, imported_note, stable_uuid
+from sources.importers.engine.events import (
+    FailedItem,
+    ImportedMedia,
+    ImportedNote,
+    SkippedItem,
+    imported_note,
+    stable_uuid,
+)
 from sources.importers.engine.file_probe import is_json
 from sources.importers.engine.files import decode_text, read_bytes
 from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
@@ -353,31 +360,23 @@ class Highlight(Struct, frozen=True):
     tags: tuple[str, ...] = ()
 
 
-class HighlightedBook(Struct, frozen=True):
-    title: str
-    author: str
-    key: str
-    highlights: list[Highlight]
-    tags: tuple[str, ...] = ()
-
-
-def _book_note(importer: str, book: HighlightedBook) -> Events:
-    dates = [highlight.created for highlight in book.highlights if highlight.created]
-    tags = [tag for highlight in book.highlights for tag in highlight.tags]
+def _book_note(
+    importer: str, key: str, title: str, author: str, highlights: Sequence[Highlight], tags: Iterable[str] = ()
+) -> ImportedNote:
     blocks = []
-    for highlight in book.highlights:
+    for highlight in highlights:
         lines = [f"> {line}".rstrip() for line in highlight.text.split("\n")] if highlight.text else []
         lines += [f"Note: {highlight.note}"] if highlight.note else []
         lines += [f"({highlight.location})"] if highlight.location else []
         blocks.append("\n".join(lines))
-    yield imported_note(
-        stable_uuid(importer, "notes", book.key),
-        book.title,
+    return imported_note(
+        stable_uuid(importer, "notes", key),
+        title,
         "\n\n".join(blocks),
-        tags=[*book.tags, *tags],
-        created=min(dates, default=None),
-        author=book.author,
-        highlights=len(book.highlights),
+        tags=[*tags, *(tag for highlight in highlights for tag in highlight.tags)],
+        created=min((highlight.created for highlight in highlights if highlight.created), default=None),
+        author=author,
+        highlights=len(highlights),
     )
 
 
@@ -430,8 +429,7 @@ class KindleImporter(FileImporter):
         for line, highlights in books.items():
             author = _AUTHOR.search(line)
             title = line[: author.start()].strip() if author else line
-            book = HighlightedBook(title or line, author[1] if author else "", line, highlights)
-            yield from _book_note("kindle", book)
+            yield _book_note("kindle", line, title or line, author[1] if author else "", highlights)
 
 
 # -- Readwise ----------------------------------------------------------------------------------------------------------
@@ -450,7 +448,8 @@ class ReadwiseImporter(FileImporter):
 
     def read_file(self, file: InputFile) -> Events:
         data = read_bytes(file.path, file.limits.file_max_bytes)
-        books: dict[tuple[str, str], HighlightedBook] = {}
+        # By title and author: the tags of the book, and its highlights.
+        books: dict[tuple[str, str], tuple[tuple[str, ...], list[Highlight]]] = {}
         for location, row in table_rows(decode_text(data, file.limits)):
             if isinstance(row, str):
                 yield FailedItem(location, row)
@@ -460,18 +459,17 @@ class ReadwiseImporter(FileImporter):
                 yield SkippedItem("highlight without text")
                 continue
             title, author = fields.line("book_title") or "Untitled", fields.line("book_author")
-            tags = _split(fields.get("document_tags"))
             # The rows of a book need not follow each other.
-            book = books.setdefault((title, author), HighlightedBook(title, author, f"{title}\0{author}", [], tags))
+            _, highlights = books.setdefault((title, author), (_split(fields.get("document_tags")), []))
             kind, place = fields.line("location_type"), fields.line("location")
             label = f"{kind} {place}".strip() if place else ""
             created, own_tags = values.stored_date(fields.get("highlighted_at")), _split(fields.get("tags"))
             text, note = fields.text("highlight").strip(), fields.text("note").strip()
-            book.highlights.append(Highlight(text, note, label, created, own_tags))
+            highlights.append(Highlight(text, note, label, created, own_tags))
         if not books:
             raise InvalidParams("no highlights found")
-        for found in books.values():
-            yield from _book_note("readwise", found)
+        for (title, author), (tags, highlights) in books.items():
+            yield _book_note("readwise", f"{title}\0{author}", title, author, highlights, tags)
 
 
 def _split(tags: str | None) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, structs
 
 from sources.drafts import ObservationDraft
 from sources.importers.engine.events import observation_id
@@ -111,31 +111,35 @@ def _argument_text(value: Any) -> str:
 # -- observations ------------------------------------------------------------------------------------------------------
 
 
-class AgentSession(Struct, frozen=True, kw_only=True):
-    session_id: str
-    project: str
-    turns: Sequence[AgentTurn]
-    conversation_id: str | None = None
-
-
-def derive_observations(session: AgentSession, max_observations: int) -> Sequence[ObservationDraft]:
-    """Returns observations in the order of the session; of several with the same type and title, the first."""
+def derive_observations(
+    turns: Sequence[AgentTurn], max_observations: int, *, session_id: str, **fields: Any
+) -> list[ObservationDraft]:
+    """Returns observations in the order of the session; of several with the same type and title, the first. `fields`
+    are those that all of them have."""
     drafts: dict[tuple[str, str], ObservationDraft] = {}
-    for draft in _all_observations(session):
+    for draft in _all_observations(turns):
         drafts.setdefault((str(draft.type), str(draft.title)), draft)
-    return tuple(islice(drafts.values(), max_observations))
+    # The line is part of the id: the same text in two exchanges gives two observations, in whichever order they are
+    # read.
+    return [
+        structs.replace(
+            draft,
+            uuid=observation_id("derived", session_id, kind, title, str(draft.line_start)),
+            session_id=session_id,
+            **fields,
+        )
+        for (kind, title), draft in islice(drafts.items(), max_observations)
+    ]
 
 
-def _all_observations(session: AgentSession) -> Iterator[ObservationDraft]:
-    for turn in session.turns:
-        if turn.is_summary:
-            summary_title = first_sentence(turn.text, _TITLE_MAX_CHARS)
-            if summary_title:
-                text = turn.text.strip()
-                narrative = "" if text == summary_title else text[:_NARRATIVE_MAX_CHARS]
-                yield _draft(session, "summary", summary_title, turn.lines, turn.time, narrative=narrative)
-    turns = [turn for turn in session.turns if not turn.is_summary]
-    for exchange in group_turns(turns, lambda turn: turn.starts_exchange):
+def _all_observations(turns: Sequence[AgentTurn]) -> Iterator[ObservationDraft]:
+    for turn in turns:
+        if turn.is_summary and (summary_title := first_sentence(turn.text, _TITLE_MAX_CHARS)):
+            text = turn.text.strip()
+            narrative = "" if text == summary_title else text[:_NARRATIVE_MAX_CHARS]
+            yield _draft("summary", summary_title, turn.lines, turn.time, narrative=narrative)
+    others = [turn for turn in turns if not turn.is_summary]
+    for exchange in group_turns(others, lambda turn: turn.starts_exchange):
         # The request of an exchange, with the files that were read and changed for it.
         calls = [call for turn in exchange for call in turn.calls if not call.is_error]
         modified = tuple(dict.fromkeys(path for call in calls for path in _modified_files(call)))
@@ -143,37 +147,31 @@ def _all_observations(session: AgentSession) -> Iterator[ObservationDraft]:
         title = first_sentence(exchange[0].text, _TITLE_MAX_CHARS)
         if title and exchange[0].starts_exchange and (modified or read):
             lines = LineRange(exchange[0].lines.start, exchange[-1].lines.end)
-            yield _draft(session, "general", title, lines, exchange[0].time, files_read=read, files_modified=modified)
+            yield _draft("general", title, lines, exchange[0].time, files_read=read, files_modified=modified)
         for turn in exchange:
             for call in turn.calls:
-                yield from _call_observations(session, turn, call)
+                yield from _call_observations(turn, call)
 
 
-def _call_observations(session: AgentSession, turn: AgentTurn, call: AgentToolCall) -> Iterator[ObservationDraft]:
+def _call_observations(turn: AgentTurn, call: AgentToolCall) -> Iterator[ObservationDraft]:
     """Yields the error of a failed call, or the commits that a shell command made."""
     if call.is_error:
         facts = [first_line(line, _FACT_MAX_CHARS) for line in call.result.splitlines() if line.strip()]
         if facts:
             title = first_line(f"{call.name}: {facts[0]}", _TITLE_MAX_CHARS)
-            yield _draft(session, "error", title, turn.lines, turn.time, facts=facts[:_FACTS_MAX])
+            yield _draft("error", title, turn.lines, turn.time, facts=facts[:_FACTS_MAX])
         return
     for message in commit_messages(_argument(call, _SHELL_TOOLS)):
         subject, _, body = message.partition("\n")
         title = first_line(subject, _TITLE_MAX_CHARS)
-        yield _draft(session, "commit", title, turn.lines, turn.time, narrative=body.strip()[:_NARRATIVE_MAX_CHARS])
+        yield _draft("commit", title, turn.lines, turn.time, narrative=body.strip()[:_NARRATIVE_MAX_CHARS])
 
 
-def _draft(
-    session: AgentSession, kind: str, title: str, lines: LineRange, time: str | None, **fields: Any
-) -> ObservationDraft:
+def _draft(kind: str, title: str, lines: LineRange, time: str | None, **fields: Any) -> ObservationDraft:
     return ObservationDraft(
-        uuid=observation_id("derived", session.session_id, kind, title),
         type=kind,
         title=title,
-        project=session.project,
-        session_id=session.session_id,
         origin="derived",
-        conversation_id=session.conversation_id,
         line_start=lines.start,
         line_end=lines.end,
         created_at=time or UNSET,

@@ -5,11 +5,11 @@ Lines are grouped into short chunks, so that a search hit is close to the second
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import unescape
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from config.errors import InvalidParams
 from sources.drafts import MediaDraft
@@ -17,7 +17,7 @@ from sources.importers.engine import files
 from sources.importers.engine.events import FailedItem, ImportedMedia, stable_uuid
 from sources.importers.engine.file_probe import is_json
 from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
-from sources.importers.engine.values import short_title
+from sources.importers.engine.values import Fields, short_title
 from sources.records import MediaChunk, Segment
 from sources.text.transcripts import group_cues
 
@@ -114,7 +114,7 @@ def _parse_text(file: InputFile) -> _TimedTranscript:
     text = decoded.text
     is_vtt = text.lstrip().startswith("WEBVTT")
     if text.encode("utf-8", "replace")[:20].lstrip().startswith(_TSV_START):
-        return _collect(map(_tsv_segment, text.strip().split("\n")[1:]), file.limits)
+        return _collect(map(_from_tsv, text.strip().split("\n")[1:]), _whisper_cpp_segment, file.limits)
     lines = _SBV_TIMING.sub(r"\1 --> \2", text).split("\n")
     segments = [segment for segment in _cue_segments(lines, is_vtt=is_vtt) if segment.text]
     language = re.search(r"^Language: ([\w-]{2,20})$", text[:1000], re.MULTILINE) if is_vtt else None
@@ -161,30 +161,26 @@ def _parse_json(value: Any, limits: ImportLimits) -> _TimedTranscript:
     if isinstance(value, list):
         # youtube-transcript-api writes a list for each video; a file has one.
         lines = value[0] if len(value) == 1 and isinstance(value[0], list) else value
-        return _collect(map(_whisper_segment, lines), limits)
-    if not isinstance(value, Mapping):
-        raise InvalidParams("transcript: expected a JSON object or list")
-    if isinstance(value.get("events"), list):
-        return _collect(map(_youtube_segment, value["events"]), limits)
-    language = value.get("language")
-    if isinstance(value.get("transcription"), list):
-        result = value.get("result")
-        language = result.get("language") if isinstance(result, Mapping) else language
-        return structs.replace(
-            _collect(map(_whisper_cpp_segment, value["transcription"]), limits), language=_title_or_empty(language)
-        )
-    if isinstance(value.get("segments"), list):
-        return structs.replace(
-            _collect(map(_whisper_segment, value["segments"]), limits), language=_title_or_empty(language)
-        )
+        return _collect(lines, _whisper_segment, limits)
+    fields = Fields.require(value, "transcript: expected a JSON object or list")
+    if isinstance(fields.get("events"), list):
+        return _collect(fields["events"], _youtube_segment, limits)
+    if isinstance(fields.get("transcription"), list):
+        about = fields.nested("result") if isinstance(fields.get("result"), dict) else fields
+        return _collect(fields["transcription"], _whisper_cpp_segment, limits, about.text("language"))
+    if isinstance(fields.get("segments"), list):
+        return _collect(fields["segments"], _whisper_segment, limits, fields.text("language"))
     raise InvalidParams("transcript: expected an object with segments, transcription or events")
 
 
-def _collect(segments: Iterable[Segment | None], limits: ImportLimits) -> _TimedTranscript:
+def _collect(
+    lines: Iterable[Any], read_line: Callable[[Fields], Segment | None], limits: ImportLimits, language: str = ""
+) -> _TimedTranscript:
     """Stops when so many lines failed that the file is given up."""
     valid: list[Segment] = []
     failures: list[FailedItem] = []
-    for number, segment in enumerate(segments, 1):
+    for number, line in enumerate(lines, 1):
+        segment = read_line(Fields(line)) if isinstance(line, dict) else None
         if segment is None:
             failures.append(FailedItem(f"line {number} of the transcript", "expected start, end and text"))
             # As `limit_events`, which counts only what is yielded.
@@ -192,60 +188,48 @@ def _collect(segments: Iterable[Segment | None], limits: ImportLimits) -> _Timed
                 break
         elif segment.text:
             valid.append(segment)
-    return _TimedTranscript(valid, failures)
+    return _TimedTranscript(valid, failures, short_title(language))
 
 
-def _whisper_segment(value: Any) -> Segment | None:
+def _whisper_segment(line: Fields) -> Segment | None:
     """Parses the form of Whisper and similar programs, with `start` and `end` or `duration` in seconds."""
-    if not isinstance(value, Mapping):
-        return None
-    start, duration = _milliseconds(value.get("start"), 1000), _milliseconds(value.get("duration"), 1000)
-    end = _milliseconds(value.get("end"), 1000)
+    start, end, duration = (_milliseconds(line.get(name), 1000) for name in ("start", "end", "duration"))
     if end is None and start is not None and duration is not None:
         end = start + duration
-    return _segment(start, end, value)
+    return _segment(start, end, line)
 
 
-def _tsv_segment(line: str) -> Segment | None:
-    """Parses a line of Whisper's TSV, with times in milliseconds."""
+def _whisper_cpp_segment(line: Fields) -> Segment | None:
+    """Parses the form of whisper.cpp, with `offsets` in milliseconds."""
+    start, end = (_milliseconds(line.nested("offsets").get(name), 1) for name in ("from", "to"))
+    return _segment(start, end, line)
+
+
+def _from_tsv(line: str) -> dict[str, Any]:
+    """Returns a line of Whisper's TSV, with times in milliseconds, in the form of whisper.cpp."""
     start, end, text = (*line.split("\t", 2), "", "")[:3]
     if not (start.isdecimal() and end.isdecimal() and len(start) < 12 and len(end) < 12):
-        return None
-    return _segment(_milliseconds(int(start), 1), _milliseconds(int(end), 1), {"text": text})
+        return {}
+    return {"offsets": {"from": int(start), "to": int(end)}, "text": text}
 
 
-def _whisper_cpp_segment(value: Any) -> Segment | None:
-    """Parses the form of whisper.cpp, with `offsets` in milliseconds."""
-    if not isinstance(value, Mapping) or not isinstance(offsets := value.get("offsets"), Mapping):
-        return None
-    return _segment(_milliseconds(offsets.get("from"), 1), _milliseconds(offsets.get("to"), 1), value)
-
-
-def _youtube_segment(value: Any) -> Segment | None:
+def _youtube_segment(line: Fields) -> Segment | None:
     """Parses a json3 event, with words in `segs`; an event without words opens a window or breaks a line."""
-    if not isinstance(value, Mapping):
-        return None
-    parts = value.get("segs")
-    words = (part.get("utf8") for part in parts if isinstance(part, Mapping)) if isinstance(parts, list) else ()
-    start = _milliseconds(value.get("tStartMs", 0), 1)
-    duration = _milliseconds(value.get("dDurationMs", 0), 1)
-    fields = {"text": "".join(word for word in words if isinstance(word, str))}
-    return _segment(start, None if start is None or duration is None else start + duration, fields)
+    start, duration = (_milliseconds(line.get(name, 0), 1) for name in ("tStartMs", "dDurationMs"))
+    words = "".join(part.text("utf8") for part in line.objects("segs"))
+    return _segment(start, None if start is None or duration is None else start + duration, Fields(text=words))
 
 
-def _segment(start_ms: int | None, end_ms: int | None, fields: Mapping[str, Any]) -> Segment | None:
-    text, speaker = fields.get("text"), fields.get("speaker")
+def _segment(start_ms: int | None, end_ms: int | None, line: Fields) -> Segment | None:
+    text = line.get("text")
     if start_ms is None or not isinstance(text, str):
         return None
     end = start_ms if end_ms is None else max(start_ms, end_ms)
-    return Segment(start_ms=start_ms, end_ms=end, text=" ".join(text.split()), speaker=_title_or_empty(speaker) or None)
+    speaker = short_title(line.text("speaker")) or None
+    return Segment(start_ms=start_ms, end_ms=end, text=" ".join(text.split()), speaker=speaker)
 
 
 def _milliseconds(value: Any, factor: int) -> int | None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value * factor <= _TIME_MAX_MS:
         return None
     return round(value * factor)
-
-
-def _title_or_empty(value: Any) -> str:
-    return short_title(value) if isinstance(value, str) else ""

@@ -1,7 +1,7 @@
 """References from Zotero and other programs: CSL JSON, and Zotero's RDF with notes and collections."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
 from msgspec import UNSET, Struct
@@ -23,44 +23,39 @@ from sources.importers.parsers.xml_events import XmlHandler, attribute, read_xml
 # Bibliographic references, as media items.
 
 
-class BibliographicReference(Struct, frozen=True):
-    """`date` is the date of publication as ISO 8601, or as written; `fields` are the remaining ones."""
-
-    key: str
-    type: str
-    title: str
-    authors: tuple[str, ...] = ()
-    date: str = ""
-    publication: str = ""
-    abstract: str = ""
-    notes: tuple[str, ...] = ()
-    url: str = ""
-    doi: str = ""
-    tags: tuple[str, ...] = ()
-    fields: dict[str, Any] = {}
-
-
-def reference_draft(importer: str, reference: BibliographicReference) -> MediaDraft:
-    doi = reference.doi.removeprefix("https://doi.org/")
-    year = f" ({reference.date[:4]})" if reference.date else ""
-    authors = f"{'; '.join(reference.authors)}{year}. " if reference.authors else ""
-    publication = f" {reference.publication}." if reference.publication else ""
-    citation = f"{authors}{reference.title.rstrip('.')}.{publication}"
-    parts = (citation, reference.abstract.strip(), *reference.notes)
-    url = values.url_or_empty(reference.url) or (f"https://doi.org/{doi}" if doi else "")
-    return MediaDraft(
-        title=values.short_title(reference.title),
+def _reference(
+    key: str,
+    title: str,
+    *,
+    kind: str,
+    authors: Sequence[str],
+    date: str,
+    publication: str,
+    abstract: str,
+    notes: Iterable[str],
+    url: str,
+    doi: str,
+    tags: Iterable[str],
+    **fields: Any,
+) -> ImportedMedia:
+    """`date` is the date of publication as ISO 8601, or as written."""
+    doi = doi.removeprefix("https://doi.org/")
+    year = f" ({date[:4]})" if date else ""
+    people = f"{'; '.join(authors)}{year}. " if authors else ""
+    citation = f"{people}{title.rstrip('.')}.{f' {publication}.' if publication else ''}"
+    url = values.url_or_empty(url) or (f"https://doi.org/{doi}" if doi else "")
+    draft = MediaDraft(
+        title=values.short_title(title),
         media_type="reference",
-        author=values.short_title("; ".join(reference.authors)),
+        author=values.short_title("; ".join(authors)),
         url=url or UNSET,
-        content=replace_unstorable("\n\n".join(filter(None, parts))),
-        tags=values.clean_tags([values.clean_line(tag) for tag in reference.tags]),
-        metadata=values.compact_metadata(
-            type=reference.type, date=reference.date, publication=reference.publication, doi=doi, **reference.fields
-        ),
-        uuid=stable_uuid(importer, "media", reference.key),
-        created_at=values.stored_date(reference.date) or UNSET,
+        content=replace_unstorable("\n\n".join(filter(None, (citation, abstract.strip(), *notes)))),
+        tags=values.clean_tags([values.clean_line(tag) for tag in tags]),
+        metadata=values.compact_metadata(type=kind, date=date, publication=publication, doi=doi, **fields),
+        uuid=stable_uuid("zotero", "media", key),
+        created_at=values.stored_date(date) or UNSET,
     )
+    return ImportedMedia(draft)
 
 
 # -- zotero rdf --------------------------------------------------------------------------------------------------------
@@ -83,7 +78,7 @@ class _RdfResource(Struct, frozen=True):
         return next(iter(self.texts.get(path, ())), "")
 
 
-def read_rdf(file: IO[bytes], size_bytes: int, limits: ImportLimits) -> Iterator[BibliographicReference]:
+def _read_rdf(file: IO[bytes], size_bytes: int, limits: ImportLimits) -> Events:
     """Reads the whole file first, because items refer to what comes after them."""
     if size_bytes > limits.line_max_bytes:
         raise TooLarge("the RDF file", limits.line_max_bytes)
@@ -114,28 +109,26 @@ def read_rdf(file: IO[bytes], size_bytes: int, limits: ImportLimits) -> Iterator
                 people = zip(*names, strict=True) if len(names[0]) == len(names[1]) else zip(names[1])
                 authors += (values.clean_line(" ".join(person)) for person in people)
             notes = (html_text(memo.first("value"), limits.item_max_chars) for memo in memos if memo.name == "Memo")
-            yield BibliographicReference(
+            yield _reference(
                 # An id that starts with # is a number within the file.
-                key=resource.about if not resource.about.startswith("#") else f"{resource.name}\0{title}\0{date}",
-                type=values.clean_line(resource.first("itemType")) or resource.name,
-                title=title,
-                authors=tuple(authors),
+                resource.about if not resource.about.startswith("#") else f"{resource.name}\0{title}\0{date}",
+                title,
+                kind=values.clean_line(resource.first("itemType")) or resource.name,
+                authors=authors,
                 date=date,
                 publication=values.clean_line(
                     journal.first("title") if journal is not None else next(publications, "")
                 ),
                 abstract=resource.first("abstract"),
-                notes=tuple(notes),
+                notes=notes,
                 url=values.clean_line(resource.first("identifier/URI/value")),
                 doi=next(
                     (values.clean_line(value[3:].strip()) for value in identifiers if value.startswith("DOI")), ""
                 ),
                 tags=(*resource.texts.get("subject", ()), *resource.texts.get("subject/AutomaticTag/value", ())),
-                fields={
-                    **{field: values.clean_line(resource.first(name)) for name, field in _METADATA.items()},
-                    "publisher": values.clean_line(resource.first("publisher/Organization/name")),
-                    "collections": collections.get(resource.about, []),
-                },
+                **{field: values.clean_line(resource.first(name)) for name, field in _METADATA.items()},
+                publisher=values.clean_line(resource.first("publisher/Organization/name")),
+                collections=collections.get(resource.about, []),
             )
 
 
@@ -194,8 +187,7 @@ class ZoteroImporter(FileImporter):
                 yield _read_csl(element, file.limits)
             return
         with file.open() as opened:
-            for reference in read_rdf(opened, file_size(file.path), file.limits):
-                yield ImportedMedia(reference_draft("zotero", reference))
+            yield from _read_rdf(opened, file_size(file.path), file.limits)
 
 
 def _read_csl(element: JsonElement, limits: ImportLimits) -> ImportEvent:
@@ -212,22 +204,21 @@ def _read_csl(element: JsonElement, limits: ImportLimits) -> ImportEvent:
         authors.append(" ".join(filter(None, names)) or person.line("literal"))
     identifier = values.clean_line(str(item.get("id", "")))
     note = item.text("note").strip()
-    csl_reference = BibliographicReference(
+    return _reference(
         # A short id such as smith2020 may mean another work in another file.
-        key=identifier if "/" in identifier else f"{identifier}\0{title}",
-        type=item.line("type"),
-        title=title,
-        authors=tuple(filter(None, authors)),
+        identifier if "/" in identifier else f"{identifier}\0{title}",
+        title,
+        kind=item.line("type"),
+        authors=[author for author in authors if author],
         date=_csl_date(item.get("issued")),
         publication=item.line("container-title"),
         abstract=item.text("abstract"),
         notes=(note,) if note else (),
         url=item.line("URL"),
         doi=item.line("DOI"),
-        tags=tuple(re.split("[,;]", item.text("keyword"))),
-        fields={name.lower().replace("-", "_"): item.line(name) for name in _CSL_METADATA},
+        tags=re.split("[,;]", item.text("keyword")),
+        **{name.lower().replace("-", "_"): item.line(name) for name in _CSL_METADATA},
     )
-    return ImportedMedia(reference_draft("zotero", csl_reference))
 
 
 def _csl_date(issued: Any) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from config.errors import FlorilegiumError
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.parsers.parsed_document import OUT_OF_MEMORY, ParsedDocument, ParseFailure, PdfPage
-from sources.importers.sandbox.confinement import confine
+from sources.importers.sandbox import confine
 
 # By module and function, so that only the parser in use is loaded.
 _PARSERS = {
@@ -27,7 +27,7 @@ _PARSERS = {
     "docx": ("office", "parse_word"),
     "pptx": ("office", "parse_slides"),
     "xlsx": ("tables", "parse_workbook"),
-    "odt": ("opendocument", "parse_text_document"),
+    "odt": ("office", "parse_text_document"),
     "rtf": ("office", "parse_rich_text"),
     "csv": ("tables", "parse_table"),
 }

@@ -16,7 +16,7 @@ from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
 from sources.importers.engine.confined_files import DESCRIPTOR_FOLDER, open_file
 from sources.importers.engine.limits import ImportLimits
-from sources.importers.sandbox.confinement import NO_SANDBOX, NO_SANDBOX_PROBLEM, child_environment
+from sources.importers.sandbox import NO_SANDBOX, NO_SANDBOX_PROBLEM, child_environment
 
 _BYTES_PER_CHAR = 4
 # What libraries that parse documents raise for malformed ones, besides the errors of zip files. XML parsers raise

@@ -14,8 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auth.model_endpoints import ModelEndpoint, ModelEndpoints
-from server.asking.cited_text import AnswerSentence, CitedTextParser, answer_text, stored_sentences
-from server.asking.service import AskRequest, FoundCitations, answer_question
+from server.asking.service import (
+    AnswerSentence,
+    AskRequest,
+    CitedTextParser,
+    FoundCitations,
+    answer_question,
+    answer_text,
+    stored_sentences,
+)
 from sources.drafts import MessageDraft
 from tests.cases import each_case
 from tests.live import HTTP_OPTIONS, NO_RATE_LIMITS, live, make_settings

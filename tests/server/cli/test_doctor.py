@@ -21,7 +21,7 @@ from server.cli.doctor import (
     evaluate_sqlite,
 )
 from server.doctor.tokens import Check
-from sources.importers.sandbox.confinement import SandboxReport
+from sources.importers.sandbox import SandboxReport
 from tests.cases import each_case
 from tests.live import live, make_settings
 from tests.server.cli.program import Program

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from server.operations.browser_sessions import browser_name
+from server.operations.account import browser_name
 from tests.cases import each_case
 from tests.server.console.console_fixture import OTHER_PASSWORD, PASSWORD, Console, console, read_form, text_of
 

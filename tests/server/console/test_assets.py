@@ -3,7 +3,7 @@
 import gzip
 
 from server.console import pages
-from server.console.language import LANGUAGES
+from server.console.pages import LANGUAGES
 from tests.cases import each_case
 from tests.server.console.signed_in import page_text
 from tests.server.rest.markup import Markup

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from jinja2 import Environment
 
-from server.console import language, pages
-from server.console.language import _, ngettext, parse_po, translations, use_preferences
+from server.console import pages
+from server.console.pages import _, ngettext, parse_po, translations, use_preferences
 from tests.cases import each_case
 from tests.server.console.signed_in import HTML
 from tests.server.rest.rest_client import RestClient
@@ -35,7 +35,7 @@ def test_language_is_the_chosen_one_then_an_accepted_one_then_english(case: str)
 
     use_preferences({"headers": [(name.encode(), value.encode()) for name, value in headers.items()]})
 
-    assert language.preferences().code == expected
+    assert pages.preferences().code == expected
 
 
 async def test_page_has_the_language_and_direction_of_its_texts(api: RestClient) -> None:
@@ -118,8 +118,8 @@ def test_catalog_is_read_with_comments_and_texts_on_several_lines() -> None:
 def test_texts_of_scripts_are_found_and_served_in_every_language() -> None:
     script = '_("A \\"b\\"", x); other_("no"); ngettext("%(num)s hour ago", "%(num)s hours ago", 2)'
 
-    assert language.texts_of_script(script) == [('A "b"',), ("%(num)s hour ago", "%(num)s hours ago")]
-    files = language.script_catalogs([script])
-    assert files.keys() == {f"{code}.js" for code in language.LANGUAGES}
+    assert pages.texts_of_script(script) == [('A "b"',), ("%(num)s hour ago", "%(num)s hours ago")]
+    files = pages.script_catalogs([script])
+    assert files.keys() == {f"{code}.js" for code in pages.LANGUAGES}
     assert '"%(num)s hour ago":["vor %(num)s Stunde","vor %(num)s Stunden"]' in files["de.js"].decode()
     assert translations("de").form(1) == 0

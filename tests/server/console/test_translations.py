@@ -13,8 +13,8 @@ from auth.context import ROLE_SCOPES
 from auth.sharing import RuleKind
 from config.openid import GroupRole
 from server.compat.agentchatbus.schemas import ThreadStatus
-from server.console import language, pages
-from server.console.language import LANGUAGES, TRANSLATIONS, parse_po
+from server.console import pages
+from server.console.pages import LANGUAGES, TRANSLATIONS, parse_po
 from server.following.status import FollowState
 from server.import_board import ImportState
 from sources.installed import ITEM_KINDS
@@ -49,7 +49,7 @@ def test_catalog_is_the_one_that_make_translations_writes(code: str) -> None:
 def test_translation_has_the_placeholders_and_the_markup_of_its_text(code: str) -> None:
     different = []
     for message, (plural, _) in source_texts().items():
-        for form in language.translations(code).texts.get(message, ()):
+        for form in pages.translations(code).texts.get(message, ()):
             # A form for one may leave the number out.
             expected, found = (
                 {*_PLACEHOLDER.findall(text)} - ({"num"} if plural else set()) for text in (message, form)
@@ -62,7 +62,7 @@ def test_translation_has_the_placeholders_and_the_markup_of_its_text(code: str) 
 
 @each_case("code", LANGUAGES)
 def test_every_number_has_a_form(code: str) -> None:
-    known = language.translations(code)
+    known = pages.translations(code)
     counts = {len(forms) for forms in known.texts.values() if len(forms) > 1} or {2}
 
     assert max(known.form(number) for number in range(1000)) < max(counts)
@@ -75,7 +75,7 @@ def test_labels_of_kinds_and_states_are_in_the_catalogs() -> None:
     states = {*get_args(ImportState), *get_args(FollowState), *get_args(ThreadStatus), *ROLE_SCOPES}
     states |= {*get_args(GroupRole), *get_args(RuleKind)}
 
-    assert (labels | states | set(ITEM_KINDS)) - {""} - set(language.WORDS) == set()
+    assert (labels | states | set(ITEM_KINDS)) - {""} - set(pages.WORDS) == set()
 
 
 class _TextFinder(HTMLParser):

@@ -19,7 +19,7 @@ from server.http_services import build_http_services
 from server.operations.operation import Operation, Upload, UploadRequest
 from server.rest.errors import Unprocessable
 from server.rest.handler import RestHandler
-from server.rest.openapi import openapi_document, reference_body
+from server.rest.routes import openapi_document, reference_body
 from tests.cases import each_case
 from tests.server.http_client import HttpResponse
 from tests.server.in_process import call_app

@@ -16,9 +16,8 @@ from auth.registry import Registry
 from config.paths import DATABASE_KINDS, DataRoot, UserId, new_user_id
 from config.postgres.connection import ConnectionOptions
 from config.settings import Settings
-from server.store_copy.libraries import copy_to_postgres, copy_to_sqlite, mark_of_files, mark_of_schema
-from server.store_copy.tables import FILE_TABLES
-from sources.demo.loader import fill
+from server.store_copy.libraries import FILE_TABLES, copy_to_postgres, copy_to_sqlite, mark_of_files, mark_of_schema
+from sources.demo import fill
 from sources.drafts import NoteDraft, PromptDraft
 from sources.storage.sqlite.connection.pool import sqlite_options
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, titles

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from auth.follows import FollowRecord
 from config.settings import Settings
-from server.following.runs import run_source
+from server.following.service import run_source
 from sources.following.state import SyncReport
 from sources.storage.contract import Library
 from tests.sources.following.followed_vault import owner_of

@@ -9,7 +9,7 @@ from auth.context import RequestContext
 from auth.follows import FollowRecord
 from auth.registry import UserRecord
 from config.settings import Settings
-from server.following.runs import run_source
+from server.following.service import run_source
 from sources.following.note_files import SourceLayout, source_layout
 from sources.importers.engine.limits import import_limits
 from tests.sources.storage.library_fixture import LibraryFixture

@@ -63,6 +63,24 @@ async def test_cancelled_run_leaves_no_lease(bookmarks: Bookmarks) -> None:
             pass
 
 
+async def test_run_that_is_cancelled_while_it_ends_leaves_no_lease(bookmarks: Bookmarks) -> None:
+    for steps in range(10):
+        is_ending = asyncio.Event()
+
+        async def run(is_ending: asyncio.Event = is_ending) -> None:
+            async with run_lease(bookmarks, "a"):
+                is_ending.set()
+
+        running = asyncio.create_task(run())
+        await is_ending.wait()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        async with run_lease(bookmarks, "a"):
+            pass
+
+
 async def test_lease_of_a_process_that_ended_is_taken_over(bookmarks: Bookmarks) -> None:
     process = await asyncio.create_subprocess_exec("true")
     await process.wait()

@@ -19,8 +19,7 @@ from sources.importers.engine.importer import Importer, ParsingImporter
 from sources.importers.engine.limits import ImportLimits, ImportProgress, import_limits
 from sources.importers.engine.summary import ImportSummary
 from sources.importers.parsers.epub import parse_epub
-from sources.importers.parsers.office import parse_rich_text, parse_slides, parse_word
-from sources.importers.parsers.opendocument import parse_text_document
+from sources.importers.parsers.office import parse_rich_text, parse_slides, parse_text_document, parse_word
 from sources.importers.parsers.parsed_document import DocumentKind, ParsedDocument, parse_in_subprocess
 from sources.importers.parsers.tables import parse_table, parse_workbook
 from sources.importers.parsers.web_page import parse_page

@@ -23,7 +23,7 @@ from sources.importers.engine.limits import import_limits
 from sources.importers.engine.reader_messages import ReadFile
 from sources.importers.engine.reader_process import ReaderProcess, require_inside
 from sources.importers.registry import all_importers
-from sources.importers.sandbox.confinement import (
+from sources.importers.sandbox import (
     LANDLOCK,
     NO_SANDBOX,
     NO_SANDBOX_PROBLEM,
@@ -41,7 +41,7 @@ SECRET = "a secret of another user"
 ATTEMPT = """
 import os, pathlib, resource, socket, subprocess, sys, threading
 from pathlib import Path
-from sources.importers.sandbox.confinement import confine
+from sources.importers.sandbox import confine
 
 own, other, attempt = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 confine([own], "auto")
@@ -130,7 +130,7 @@ def test_what_reading_needs_is_allowed(tmp_path: Path, name: str) -> None:
 def test_layers_that_the_kernel_refuses_are_left_out_and_reported(report: SandboxReport) -> None:
     """A process in the sandbox that enters it again gets no further namespaces or user id."""
     script = (
-        "import msgspec; from sources.importers.sandbox.confinement import enter_sandbox as enter; "
+        "import msgspec; from sources.importers.sandbox import enter_sandbox as enter; "
         "enter(()); print(msgspec.json.encode(enter(())).decode())"
     )
     second = msgspec.json.decode(run(script).stdout, type=SandboxReport)
@@ -144,7 +144,7 @@ def test_layers_that_the_kernel_refuses_are_left_out_and_reported(report: Sandbo
 def test_required_sandbox_that_is_not_available_ends_the_process(tmp_path: Path) -> None:
     """Without a free descriptor, the kernel cannot create Landlock rules."""
     script = (
-        "import os, resource; from sources.importers.sandbox.confinement import confine; "
+        "import os, resource; from sources.importers.sandbox import confine; "
         "descriptor = os.dup(0); os.close(descriptor); "
         "resource.setrlimit(resource.RLIMIT_NOFILE, (descriptor, descriptor)); "
         "confine((), 'required'); print('went on')"

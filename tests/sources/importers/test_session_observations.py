@@ -7,12 +7,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from sources.drafts import ObservationDraft
-from sources.importers.formats.session_observations import (
-    AgentSession,
-    AgentToolCall,
-    AgentTurn,
-    derive_observations,
-)
+from sources.importers.formats.session_observations import AgentToolCall, AgentTurn, derive_observations
 from sources.reading.exchanges import LineRange
 
 READ = AgentToolCall("", "Read", arguments={"file_path": "src/auth.ts"})
@@ -25,12 +20,8 @@ def turn(role: str, text: str = "", line: int = 1, *calls: AgentToolCall, **fiel
     return AgentTurn(role=role, key="", text=text, lines=LineRange(line, line), calls=calls, **fields)
 
 
-def session(*turns: AgentTurn) -> AgentSession:
-    return AgentSession(session_id="s-1", project="my-api", turns=turns, conversation_id="c-1")
-
-
-def observe(*turns: AgentTurn) -> list[ObservationDraft]:
-    return list(derive_observations(session(*turns), max_observations=100))
+def observe(*turns: AgentTurn, limit: int = 100) -> list[ObservationDraft]:
+    return derive_observations(turns, limit, session_id="s-1", project="my-api", conversation_id="c-1")
 
 
 def test_exchange_with_files_becomes_one_observation() -> None:
@@ -108,7 +99,7 @@ def test_ids_are_stable_when_a_session_grows() -> None:
 def test_number_of_observations_is_limited() -> None:
     turns = [turn("assistant", f"Summary {number}.", number, is_summary=True) for number in range(1, 10)]
 
-    assert len(derive_observations(session(*turns), max_observations=4)) == 4
+    assert len(observe(*turns, limit=4)) == 4
 
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30)
@@ -139,7 +130,7 @@ def test_every_observation_quotes_its_session(turns: list[AgentTurn]) -> None:
     )
     words = set(source.split()) | set(source.replace("\\", "").split())
 
-    for draft in derive_observations(session(*turns), max_observations=100):
+    for draft in observe(*turns):
         assert draft.title
         assert draft.origin == "derived"
         if draft.type in ("general", "summary"):

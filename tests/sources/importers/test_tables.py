@@ -11,8 +11,7 @@ from hypothesis import given
 
 from config.errors import InvalidParams, TooLarge
 from sources.importers.engine.events import FailedItem, ImportedMedia, ImportEvent, SkippedItem
-from sources.importers.parsers.office import parse_rich_text
-from sources.importers.parsers.opendocument import parse_text_document
+from sources.importers.parsers.office import parse_rich_text, parse_text_document
 from sources.importers.parsers.parsed_document import ParsedDocument
 from sources.importers.parsers.tables import parse_table, parse_workbook
 from sources.importers.registry import all_importers, importer_by_name

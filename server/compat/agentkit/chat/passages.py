@@ -178,7 +178,6 @@ NO_MODEL_NO_PASSAGE = (
 )
 FILES_IGNORED = "The attached files were not used: reading them needs a language model, and none is configured."
 NO_WEB_SEARCH = "Web search is not available; your library was searched instead."
-NOT_STORED = "This turn was not stored."
 
 
 class AttachedText(Struct, frozen=True):

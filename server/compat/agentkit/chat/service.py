@@ -130,12 +130,12 @@ async def chat(context: RequestContext, services: Runtime, request: schemas.Chat
         citations=passages.citations(results.passages),
         metadata=completion.metadata | _VIA,
     )
-    conversation_id = await _store_chat(context, services, request, (question, answer))
+    conversation_id, problem = await _store_chat(context, services, request, (question, answer))
     quoted = passages.passages_text(results.passages) or None
     notices = [
         *([passages.NO_WEB_SEARCH] if request.search_mode in ("web", "hybrid") else []),
         *([passages.FILES_IGNORED] if files and completion.model == passages.EXTRACTIVE else []),
-        *([passages.NOT_STORED] if conversation_id is None else []),
+        *([f"This turn was not stored: {problem}."] if problem else []),
     ]
     return schemas.ChatAnswer(
         answer=completion.turn.content,
@@ -152,8 +152,8 @@ async def chat(context: RequestContext, services: Runtime, request: schemas.Chat
 
 async def _store_chat(
     context: RequestContext, services: Runtime, request: schemas.ChatRequest, drafts: Sequence[MessageDraft]
-) -> str | None:
-    """Returns None if the turn cannot be stored: the client receives its answer anyway, with a notice."""
+) -> tuple[str | None, str]:
+    """Returns the id of the conversation, or why the turn cannot be stored: the client receives its answer anyway."""
     try:
         async with services.libraries.library(context) as library:
             # Appends to the session's conversation, or creates it. Two first messages may arrive at once.
@@ -165,15 +165,15 @@ async def _store_chat(
                 created_at=drafts[0].created_at,
             )
             with suppress(NotFound):
-                return await _append_to_session(library.chats, request.session_id, drafts)
+                return await _append_to_session(library.chats, request.session_id, drafts), ""
             try:
-                return (await library.chats.create(draft, drafts)).id
+                return (await library.chats.create(draft, drafts)).id, ""
             except Conflict:
                 # The other one has created it.
-                return await _append_to_session(library.chats, request.session_id, drafts)
+                return await _append_to_session(library.chats, request.session_id, drafts), ""
     except FlorilegiumError as error:
         logger.warning("a chat turn was not stored: {}", type(error).__name__)
-        return None
+        return None, error.message
 
 
 @_chat_operation("GET /models", "List the models for chats")

@@ -7,17 +7,18 @@ spelling is compared with; words of deleted rows stay in it until the index is b
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from config.postgres.connection import PostgresConnection
+from config.postgres.connection import PostgresConnection, decode_rows, rows_as_json
 from sources.installed import TABLE_KINDS
 from sources.kinds import Kind
-from sources.storage.postgres.search.tsquery import ColumnLabels, IndexedColumn, index_tokens, make_tsvector
+from sources.storage.postgres.search.tsquery import Restriction, index_tokens, make_tsvector
 from sources.storage.postgres.tables import kind_digests
 from sources.storage.search.vocabulary import NEAR_MAX_CHARS, NEAR_MIN_CHARS
 from sources.storage.tables.kind_tables import index_columns, indexed_sql, text_index
@@ -100,25 +101,18 @@ class EntryKind(Struct, frozen=True):
     def collection(self) -> str:
         return self.index.removesuffix("_index")
 
-    @property
-    def column_labels(self) -> ColumnLabels:
-        return ColumnLabels(self.columns, tuple(self.labels), tuple(self.field_prefixes))
-
-    def read_forms(self, connection: PostgresConnection, rowids: Sequence[int]) -> list[tuple[Any, ...]]:
-        """Returns the rowids of these entries and their columns, as far as their rows exist."""
-        rows: list[tuple[Any, ...]] = []
-        for sql in self.sources:
-            # The entries of titles have the negative rowids of conversations.
-            is_titles = "?2" in sql
-            if own := [rowid for rowid in rowids if (rowid < 0) is is_titles]:
-                rows += connection.execute(sql, (own, [-rowid for rowid in own]) if is_titles else (own,))
-        return rows
+    def restriction(self, columns: Sequence[str]) -> Restriction:
+        """Returns what restricts a search to these columns: their labels, or the prefixes of their own lexemes."""
+        indexes = [self.columns.index(name) for name in columns if name in self.columns]
+        if self.field_prefixes:
+            return Restriction(prefixes=tuple(self.field_prefixes[index] for index in indexes))
+        return Restriction(labels="".join(sorted({self.labels[index] for index in indexes})))
 
     def tsvector(self, tenant: str, forms: Sequence[str]) -> tuple[int, str, set[str]]:
         """Returns the number of words without those of the title, the tsvector, and the words."""
         tokens = [index_tokens(form) for form in forms]
         prefixes = self.field_prefixes or [""] * len(tokens)
-        columns = [IndexedColumn(*column) for column in zip(tokens, self.labels, prefixes, strict=True)]
+        columns = zip(tokens, self.labels, prefixes, strict=True)
         distinct = set().union(*tokens)
         words = {self.prefix + word for word in distinct if NEAR_MIN_CHARS <= len(word) <= NEAR_MAX_CHARS}
         return sum(map(len, tokens[1:])), make_tsvector(columns, tenant + self.prefix), words
@@ -174,13 +168,40 @@ _SAVE_ENTRIES = Insert(
 _ADD_WORDS = Insert("index_words", "word", "unnest(CAST(? AS TEXT[]))", key="*")
 
 
+def read_forms(connection: PostgresConnection, wanted: Mapping[EntryKind, Sequence[int]]) -> Iterator[tuple[Any, ...]]:
+    """Yields the kinds and rowids of these entries, and their columns, as far as their rows exist. One statement reads
+    them all."""
+    queries: list[tuple[EntryKind, str, Sequence[list[int]]]] = []
+    for kind, rowids in wanted.items():
+        for sql in kind.sources:
+            # The entries of titles have the negative rowids of conversations.
+            is_titles = "?2" in sql
+            if own := [rowid for rowid in rowids if (rowid < 0) is is_titles]:
+                queries.append((kind, sql, (own, [-rowid for rowid in own]) if is_titles else (own,)))
+    if len(queries) == 1:
+        [(kind, sql, parameters)] = queries
+        yield from [(kind, *row) for row in connection.execute(sql, parameters)]
+    elif queries:
+        sql = _select_together(tuple([(sql, len(parameters)) for _, sql, parameters in queries]))
+        values = [value for _, _, parameters in queries for value in parameters]
+        [texts] = connection.execute(sql, values).fetchall()
+        for (kind, _, _), text in zip(queries, texts, strict=True):
+            yield from [(kind, *row) for row in decode_rows(text)]
+
+
+@lru_cache
+def _select_together(queries: tuple[tuple[str, int], ...]) -> str:
+    return f"SELECT {', '.join(rows_as_json(queries))}"
+
+
 def index_rows(connection: "LibraryConnection", kind: EntryKind, rowids: Iterable[int]) -> None:
     """Makes the entries of these rows again. Rows that do not exist or are deleted have none afterwards."""
     remaining = iter(sorted(rowids))
     while batch := list(islice(remaining, _BATCH_ROWS)):
         assert connection.tenant is not None
         entries = [
-            (rowid, *kind.tsvector(connection.tenant, forms)) for rowid, *forms in kind.read_forms(connection, batch)
+            (rowid, *kind.tsvector(connection.tenant, forms))
+            for _, rowid, *forms in read_forms(connection, {kind: batch})
         ]
         existing = {rowid for rowid, *_ in entries}
         missing = [rowid for rowid in batch if rowid not in existing]

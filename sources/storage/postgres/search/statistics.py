@@ -16,8 +16,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from config.postgres.connection import decode_rows
-from config.postgres.sql import number_parameters, rows_as_json
+from config.postgres.connection import decode_rows, rows_as_json
 from sources.query import ParsedQuery
 from sources.query.parser import can_have_near_terms
 from sources.records import SemanticStatus
@@ -32,10 +31,12 @@ from sources.storage.postgres.index.entries import (
     decode_counts,
     index_state,
     known_index_state,
+    read_forms,
     save_index_state,
 )
 from sources.storage.postgres.search.tsquery import (
     TENANT_MARK,
+    compile_tsquery,
     for_index,
     quote_lexeme,
     tsquery,
@@ -138,26 +139,22 @@ class EntryVocabulary(LibraryVocabulary[EntryWords]):
         return [counts[source] for source in self._indexes]
 
     def _find_texts(self, tokens: Mapping[str, str]) -> dict[str, str]:
-        """If an index has no text for a stem, the next one is tried. Each source has a statement of its own, because
-        most stems are in one of them and planning a statement takes the server longer than running it."""
+        """If an index has no text for a stem, the next one is tried. The statement reads from the tables of the wanted
+        sources only: most stems are in one of them, and planning takes the server longer than reading."""
         untried = {near: [*self._indexes_of[near]] for near in tokens}
         texts: dict[str, str] = {}
         while wanted := {near: left.pop(0) for near, left in untried.items() if left and near not in texts}:
-            rowids: dict[EntryWords, list[int]] = {}
+            rowids: dict[EntryKind, list[int]] = {}
             for near, source in wanted.items():
-                rowids.setdefault(source, []).append(self._first[source, near])
-            forms = {
-                (source, rowid): " ".join(columns)
-                for source, own in rowids.items()
-                for rowid, *columns in source.kind.read_forms(self._connection, own)
-            }
+                rowids.setdefault(source.kind, []).append(self._first[source, near])
+            forms = {(kind, rowid): columns for kind, rowid, *columns in read_forms(self._connection, rowids)}
             for near, source in wanted.items():
-                if text := forms.get((source, self._first[source, near])):
-                    texts[near] = text
+                if columns := forms.get((source.kind, self._first[source, near])):
+                    texts[near] = " ".join(columns)
         return texts
 
 
-_COUNTS_MAX = 5_000
+_COUNTS_MAX = 1_000
 _TURN_MAX_S = 0.5
 # The same with the state of the index, for the first statement of a search, and with the first candidates of all
 # sources. What is not read is NULL. In a large library that is terms of other sources and candidates, because a slow
@@ -188,12 +185,8 @@ FirstPage = tuple[EntrySql, tuple[int, int, int]]
 
 @lru_cache
 def _state_and_pages(pages: tuple[tuple[str, int], ...]) -> str:
-    columns, first = [], 4
-    for sql, count in pages:
-        page = number_parameters(sql, first, "?")
-        columns.append(f", CASE WHEN is_read THEN {rows_as_json(page)} END")
-        first += count
-    return f"{_STATE_AND_COUNTS}{''.join(columns)} FROM state, size, choice WHERE name = 'writes'"
+    columns = "".join([f", CASE WHEN is_read THEN {rows} END" for rows in rows_as_json(pages, first=4)])
+    return f"{_STATE_AND_COUNTS}{columns} FROM state, size, choice WHERE name = 'writes'"
 
 
 class IndexCounts:
@@ -203,8 +196,8 @@ class IndexCounts:
         self.vocabularies = vocabularies
         self.near_words = NearWordsMemory()
         self.version = ""
-        # By the compiled expression and the number of the kind.
-        self.matches: dict[tuple[str, int], int] = {}
+        # By the compiled expression, and by the number of the kind.
+        self.matches: dict[str, dict[int, int]] = {}
         self.statements: dict[tuple[str, Any], int] = {}
         self._turns = threading.Lock()
 
@@ -276,24 +269,27 @@ class EntryStatistics:
             match_sql, page = first
             pages.append((match_sql, page))
             own = ENTRY_KINDS[target.index.table]
-            words = [TSQUERY.match_text(term.word, target, search.fields) for term in search.query.terms]
-            for match in (*words, match_sql.tier.match):
+            match_text = TSQUERY.compiler(target, search.fields)
+            for match in (*[match_text(term.word) for term in search.query.terms], match_sql.tier.match):
                 kinds.setdefault(match, []).append(own)
             queries[search.query] = not is_corrected and not search.is_partial and can_have_near_terms(search.query)
         required: dict[str, None] = {}
         for read, can_correct in queries.items():
             for place, term in enumerate(read.terms):
-                words = [TSQUERY.match_text(term.word)]
+                words = [compile_tsquery(term.word)]
                 token = single_token(term.word) if can_correct else None
                 if token and place not in read.time_terms:
                     required[words[0]] = None
                     # What is counted if a word turns out to be unknown.
                     if (compound := compound_of(token)) is not None:
-                        words.append(TSQUERY.match_text(compound))
+                        words.append(compile_tsquery(compound))
                 for match in words:
                     others = [kind for kind in kinds.get(match, ()) if kind not in self._kinds]
                     kinds[match] = [*self._kinds, *others]
-        if any(all(self._known.matches.get((match, kind.number)) == 0 for kind in kinds[match]) for match in required):
+        known = self._known.matches
+        if any(
+            not any(known[match].get(kind.number, 1) for kind in kinds[match]) for match in required if match in known
+        ):
             pages = []
         if queries:
             groups = [(match, kinds[match]) for match in {**required, **kinds}]
@@ -309,9 +305,9 @@ class EntryStatistics:
             groups = [(match, kinds) for kinds in ([own], self._kinds) for match in matches]
             self._read_state(connection, groups, own=len(matches))
         is_small, known = self._require_state(connection).is_small, self._known.matches
-        if any((match, own.number) not in known for match in matches):
+        if any(match not in known or own.number not in known[match] for match in matches):
             self._count_all(connection, matches, self._kinds if is_small and own in self._kinds else [own])
-        return [known[match, own.number] for match in matches]
+        return [known[match][own.number] for match in matches]
 
     def count_rows(self, connection: LibraryConnection, index: TextIndex) -> int:
         return self._count_rows(connection, ENTRY_KINDS[index.table])
@@ -353,7 +349,7 @@ class EntryStatistics:
         return self._corpus(query, connection, self._kinds)
 
     def _corpus(self, query: ParsedQuery, connection: LibraryConnection, kinds: Sequence[EntryKind]) -> Corpus:
-        matches = [TSQUERY.match_text(term.word) for term in query.terms]
+        matches = [compile_tsquery(term.word) for term in query.terms]
         frequencies = self._sum_counts(connection, matches, kinds)
         return Corpus(sum(self._count_rows(connection, kind) for kind in kinds), tuple(frequencies))
 
@@ -401,7 +397,7 @@ class EntryStatistics:
 
     def _count_all(
         self, connection: LibraryConnection, matches: Sequence[str], kinds: Sequence[EntryKind]
-    ) -> Mapping[tuple[str, int], int]:
+    ) -> Mapping[str, Mapping[int, int]]:
         """Counts what is not known yet, in one statement. Returns what is known."""
         self._require_state(connection)
         groups = [(match, kinds) for match in matches]
@@ -415,8 +411,8 @@ class EntryStatistics:
     def _sum_counts(
         self, connection: LibraryConnection, matches: Sequence[str], kinds: Sequence[EntryKind]
     ) -> list[int]:
-        known = self._count_all(connection, matches, kinds)
-        return [sum([known[match, kind.number] for kind in kinds]) for match in matches]
+        known, numbers = self._count_all(connection, matches, kinds), [kind.number for kind in kinds]
+        return [sum([counts[number] for number in numbers]) for counts in [known[match] for match in matches]]
 
     def _unknown(self, groups: Iterable[CountedMatch]) -> dict[str, CountedMatch]:
         """Returns the groups that have to be counted, by the query for their entries."""
@@ -424,11 +420,12 @@ class EntryStatistics:
         return {
             " | ".join([for_index(match, kind.prefix) for kind in kinds]): (match, kinds)
             for match, kinds in groups
-            if any((match, kind.number) not in known for kind in kinds)
+            if match not in known or not known[match].keys() >= {kind.number for kind in kinds}
         }
 
     def _save_counts(self, groups: Mapping[str, CountedMatch], counts: Sequence[str | None]) -> None:
         for (match, kinds), text in zip(groups.values(), counts, strict=True):
             if text is not None:
                 entries = decode_counts(text)
-                self._known.matches |= {(match, kind.number): entries.get(kind.number, 0) for kind in kinds}
+                counted = {kind.number: entries.get(kind.number, 0) for kind in kinds}
+                self._known.matches.setdefault(match, {}).update(counted)

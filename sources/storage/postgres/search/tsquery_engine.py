@@ -15,6 +15,7 @@ from sources.storage.postgres.search.substring import may_contain_literal
 from sources.storage.postgres.search.tsquery import (
     EVERYWHERE,
     MATCH,
+    Restriction,
     compile_tsquery,
     for_index,
     with_labels,
@@ -274,13 +275,11 @@ class TsqueryEngine:
     def filter(self, connection: PostgresConnection, target: SearchTarget, search: Search) -> SqlFilter:
         return target.filter(search) & _text_filter(connection, target, search)
 
-    def match_text(self, expression: Expression, target: SearchTarget | None = None, fields: Sequence[str] = ()) -> str:
-        if target is None:
-            return compile_tsquery(expression)
-        return _compile(expression, target.index.table, tuple(fields), (target.title_column,), target.phrase_columns)
-
     def compiler(self, target: SearchTarget | None = None, fields: Sequence[str] = ()) -> Callable[[Expression], str]:
-        return partial(self.match_text, target=target, fields=fields)
+        if target is None:
+            return compile_tsquery
+        columns = (tuple(fields), (target.title_column,), target.phrase_columns)
+        return partial(_compile, target.index.table, columns)
 
     def scale_ranks(self, best: float, worst: float, ranks: Sequence[float | None]) -> Sequence[float]:
         """Returns ranks divided by the best one."""
@@ -291,10 +290,14 @@ class TsqueryEngine:
 
 
 @lru_cache(maxsize=512)
-def _compile(expression: Expression, table: str, *columns: tuple[str, ...]) -> str:
+def _compile(table: str, columns: tuple[tuple[str, ...], ...], expression: Expression) -> str:
+    return compile_tsquery(expression, *_restrictions(table, columns))
+
+
+@cache
+def _restrictions(table: str, columns: tuple[tuple[str, ...], ...]) -> list[Restriction]:
     """`columns` are those that are searched, those of titles, and those of phrases. Without any, all are."""
-    labels = ENTRY_KINDS[table].column_labels
-    return compile_tsquery(expression, *[labels.restriction(names) if names else EVERYWHERE for names in columns])
+    return [ENTRY_KINDS[table].restriction(names) if names else EVERYWHERE for names in columns]
 
 
 TSQUERY = TsqueryEngine()

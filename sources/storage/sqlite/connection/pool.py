@@ -203,6 +203,7 @@ class SqliteLibraries:
 
     def end_lease(self, databases: UserDatabases) -> None:
         databases.lease_count -= 1
+        self._close_surplus()
         if self._embedding is not None and self._embeds_in_background:
             self._embedding.wake(databases.user_id, has_new_text=databases.has_new_writes())
 
@@ -238,6 +239,7 @@ class SqliteLibraries:
             yield databases
         finally:
             databases.lease_count -= 1
+            self._close_surplus()
             self._background_ended.set()
 
     async def _open_user(self, user_id: UserId) -> UserDatabases:
@@ -257,15 +259,27 @@ class SqliteLibraries:
                 await self._background_ended.wait()
 
     def _has_room(self) -> bool:
-        """Starts closing the least recently used library if too many are open. Some libraries may be closing in
-        addition to those that are open, so that opening one need not wait for the disk."""
+        """Some libraries may be closing in addition to those that are open, so that opening one need not wait for the
+        disk. While few are, a library is opened first and the least recently used one is closed after the call, which
+        would otherwise share the processor with that."""
         if len(self._open) >= self._open_max:
-            idle = next((user_id for user_id, databases in self._open.items() if not databases.lease_count), None)
-            if idle is not None:
-                self._start_closing(idle)
+            idle = self._idle_libraries()
+            if len(idle) > len(self._open) - self._open_max:
+                if len(self._open) + len(self._closing) < self._open_max + self._closing_max:
+                    return True
+                self._start_closing(idle[0])
             elif not self._closing and self._background_ended.is_set():
                 raise Unavailable(f"the libraries of {self._open_max} users are in use; try again in a moment")
         return len(self._open) + max(0, len(self._closing) - self._closing_max) < self._open_max
+
+    def _close_surplus(self) -> None:
+        if len(self._open) > self._open_max:
+            for user_id in self._idle_libraries()[: len(self._open) - self._open_max]:
+                self._start_closing(user_id)
+
+    def _idle_libraries(self) -> list[UserId]:
+        """Returns the libraries that are not in use, the least recently used first."""
+        return [user_id for user_id, databases in self._open.items() if not databases.lease_count]
 
     def _start_closing(self, user_id: UserId) -> None:
         """Closing continues whatever happens to the caller."""

@@ -9,7 +9,7 @@ rows of all files of the library are counted instead.
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from operator import add, itemgetter
+from operator import add
 
 from loguru import logger
 from msgspec import Struct
@@ -34,7 +34,7 @@ from sources.text.segmentation import STOPWORDS
 
 Parameters = tuple[str | int | float, ...]
 
-# Counts all rows of an index. No expression is empty: FTS5 would reject it.
+# Stands for all rows of an index. No expression is empty: FTS5 would reject it.
 _ALL_ROWS = ""
 
 
@@ -48,7 +48,8 @@ _ALL_ROWS = ""
 
 # Of each index, and of other statements. A count takes about 240 bytes.
 COUNTS_MAX = 1_000
-# The rowids of the sizes and of the structure in the data of an FTS5 index.
+# The rowids of the totals (the number of rows, and of the tokens in each column) and of the structure in the data of an
+# FTS5 index (fts5_index.c).
 _AVERAGES_ROWID = 1
 _STRUCTURE_ROWID = 10
 
@@ -72,11 +73,14 @@ class LibraryIndexes:
     def content(self, connection: JobConnection, schema: str, table: str) -> IndexContent:
         """Returns the content of an index that a connection sees. If readers see different versions, which they do for
         moments only, the last one is kept."""
-        sql = f"SELECT block FROM {schema}.{table}_data WHERE id IN ({_AVERAGES_ROWID}, {_STRUCTURE_ROWID})"
-        version = b"|".join(map(itemgetter(0), connection.execute(sql)))
+        sql = f"SELECT id, block FROM {schema}.{table}_data WHERE id IN ({_AVERAGES_ROWID}, {_STRUCTURE_ROWID})"
+        blocks: dict[int, bytes] = dict(connection.execute(sql).fetchall())
+        version = b"|".join(blocks.values())
         content = self._contents.get(table)
         if content is None or content.version != version or len(content.counts) > COUNTS_MAX:
-            content = self._contents[table] = IndexContent(schema, version)
+            # Counting the rows themselves would read the whole table of their sizes.
+            counts = {_ALL_ROWS: _read_varints(blocks.get(_AVERAGES_ROWID, b""))[0]}
+            content = self._contents[table] = IndexContent(schema, version, counts)
         return content
 
 
@@ -226,11 +230,8 @@ class CorpusStatistics:
             return [*map(counts.__getitem__, matches)]
         except KeyError:
             missing = [match for match in matches if match not in counts]
-        table = f"{content.schema}.{index.table}"
-        # The table of the sizes of all rows is small; counting the rows of the index would read their texts.
-        all_rows, matching = f"FROM {table}_docsize", f"FROM {table} WHERE {index.table} MATCH ?"
-        numbers = ", ".join([f"(SELECT count(*) {matching if match else all_rows})" for match in missing])
-        found = connection.execute(f"SELECT {numbers}", [match for match in missing if match]).fetchone()
+        matching = f"(SELECT count(*) FROM {content.schema}.{index.table} WHERE {index.table} MATCH ?)"
+        found = connection.execute(f"SELECT {', '.join([matching] * len(missing))}", missing).fetchone()
         counts.update(zip(missing, found, strict=True))
         return [*map(counts.__getitem__, matches)]
 
@@ -309,9 +310,11 @@ class CorpusStatistics:
         return Corpus(rows, tuple(frequencies))
 
     def _readable(self, connection: JobConnection) -> Iterator[LibraryFile]:
-        """Yields the files that are not damaged."""
-        for kind, attached in connection.attached.items():
-            if not attached.is_damaged:
+        """Yields the files that are not damaged. One that no call has needed is attached when it is reached."""
+        for kind in (*connection.attached, *connection.pending):
+            connection.attach_pending(kind)
+            attached = connection.attached.get(kind)
+            if attached is not None and not attached.is_damaged:
                 try:
                     file = self._file(connection, kind)
                 except DATABASE_ERRORS as error:
@@ -368,14 +371,12 @@ def _leave_out(connection: JobConnection, kind: str, error: Exception) -> None:
 
 # Every chunk and message repeats the title of its item.
 _TITLES = frozenset(("title", "name"))
-# The row in which FTS5 keeps the number of rows and the number of tokens of each column (fts5_index.c, "averages").
-_AVERAGES_ROW = 1
 
 
 def count_words(connection: JobConnection, index: TextIndex) -> int:
     """Returns the number of words in the texts of an index, without titles."""
     sql = f"SELECT block FROM {index.table}_data WHERE id = ?"
-    row = connection.execute(sql, (_AVERAGES_ROW,)).fetchone()
+    row = connection.execute(sql, (_AVERAGES_ROWID,)).fetchone()
     _rows, *tokens = _read_varints(row[0]) if row else (0,)
     return sum(count for column, count in zip(index.columns, tokens, strict=False) if column not in _TITLES)
 

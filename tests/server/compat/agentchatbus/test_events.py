@@ -91,6 +91,22 @@ async def test_a_user_receives_what_happens_in_their_own_threads(bus: BusServer)
     assert (fifth[0], fifth[1]["id"]) == ("msg.new", again["id"])
 
 
+async def test_archiving_an_old_thread_is_an_event(bus: BusServer) -> None:
+    """The order of the list is by modification, which archiving is not, so the thread stays far from the first page."""
+    ada = await BusAgent.register(bus.api)
+    old, *_ = [await ada.create_thread(f"Old {number}") for number in range(6)]
+
+    async with bus.events(await bus.server.bearer("ada")) as events:
+        await next_event(events)
+        await post(bus.api, f"/api/threads/{old['id']}/archive", {})
+        archived = await next_event(events)
+        await post(bus.api, f"/api/threads/{old['id']}/unarchive", {})
+        restored = await next_event(events)
+
+    assert (archived[0], archived[1]["id"], archived[1]["status"]) == ("thread.state", old["id"], "archived")
+    assert (restored[0], restored[1]["id"], restored[1]["status"]) == ("thread.state", old["id"], "discuss")
+
+
 async def test_streams_of_a_user_are_limited(bus: BusServer) -> None:
     ada, ben = await bus.server.bearer("ada"), await bus.server.bearer("ben")
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from server.compat.conversation_memory.arguments import MemoryQuery, MemorySearch, parse_query
-from server.compat.conversation_memory.conversation_search import ConversationSearcher
+from server.compat.conversation_memory.tools import ConversationSearcher
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import Library
 from tests.build_settings import build_settings

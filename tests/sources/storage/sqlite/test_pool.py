@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,27 @@ async def test_library_that_is_slow_to_close_does_not_hold_up_other_users(tmp_pa
                 assert (await ada.notes.list(0, 0)).total == 1
 
 
+async def test_library_is_closed_after_the_call_that_needs_its_place(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path, library_open_max=8) as libraries:
+        for owner in OWNERS[:8]:
+            await write_and_search(libraries, owner)
+        async with libraries.library(OWNERS[8]) as library:
+            await library.notes.list(1, 0)
+            state = libraries.engine.state()
+            assert (state.open, state.closing) == (9, 0)
+        state = libraries.engine.state()
+        assert (state.open, state.closing) == (8, 1)
+
+
+async def test_no_more_libraries_than_the_limit_are_in_use(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path, library_open_max=8) as libraries, AsyncExitStack() as leases:
+        await write_and_search(libraries, "ada")
+        for owner in OWNERS[:8]:
+            await leases.enter_async_context(libraries.library(owner))
+        with pytest.raises(Unavailable, match="the libraries of 8 users are in use"):
+            await write_and_search(libraries, OWNERS[8])
+
+
 async def test_libraries_are_closed_at_the_same_time(tmp_path: Path) -> None:
     jobs = [GatedJob() for _ in range(3)]
     async with open_sqlite(tmp_path, library_jobs_max=8) as libraries:
@@ -179,6 +201,7 @@ async def test_symbolic_link_in_place_of_a_database_is_rejected(tmp_path: Path) 
 
 FEW_DESCRIPTORS = """
 import asyncio, resource, sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_NOFILE, (260, 260))
 from tests.sources.storage.library_fixture import open_sqlite
@@ -203,6 +226,7 @@ def test_low_descriptor_limit_is_respected(tmp_path: Path) -> None:
 
 OUT_OF_DESCRIPTORS = """
 import asyncio, resource, sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from tests.sources.storage.library_fixture import open_sqlite
 from tests.sources.storage.sqlite.test_pool import descriptors, write_and_search

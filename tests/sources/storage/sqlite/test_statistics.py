@@ -92,3 +92,25 @@ async def test_other_files_are_read_only_for_words_that_the_own_file_lacks(tmp_p
         await databases.close()
 
     assert counts == [(1, False), (1, True), (0, True)]
+
+
+async def test_row_count_of_an_index_follows_writes_and_deletions(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
+        databases = UserDatabases(libraries.data_root, libraries.context("ada").user_id, make_options())
+
+        def count(connection: JobConnection) -> tuple[int, int]:
+            statistics = databases.reader.statistics(None)
+            statistics.refresh(connection)
+            [rows] = connection.execute("SELECT count(*) FROM notes_index_docsize").fetchone()
+            return statistics.count_rows(connection, NOTES_INDEX), rows
+
+        counts = [await databases.chacha.read("notes", count)]
+        notes = await ada.notes.create_many([NoteDraft(content=f"tea {number}") for number in range(130)])
+        counts.append(await databases.chacha.read("notes", count))
+        for note in notes[:9]:
+            await ada.notes.delete(note.uuid)
+        counts.append(await databases.chacha.read("notes", count))
+        await databases.close()
+
+    # More than 127 rows take two bytes in the totals of the index.
+    assert counts == [(0, 0), (130, 130), (121, 121)]

@@ -119,6 +119,14 @@ async def test_web_search_mode_returns_a_notice(chat_without_model: ChatClient) 
     assert (await send_chat(chat_without_model, search_mode="documents")).json()["notice"] is None
 
 
+async def test_a_turn_that_cannot_be_stored_is_answered_and_the_notice_says_why(chat_without_model: ChatClient) -> None:
+    answer = (await send_chat(chat_without_model, session_id="a\0b")).json()
+
+    assert (answer["answer"] != "", answer["conversation_id"]) == (True, None)
+    assert answer["notice"].startswith("This turn was not stored: session_id: ")
+    assert await chat_without_model.conversations() == []
+
+
 # What a form must be
 
 

@@ -216,10 +216,12 @@ class ArchiveWriter:
     @property
     def has_output(self) -> bool:
         """Whether there is enough output to be worth sending."""
-        return self._sink.size >= _CHUNK_BYTES
+        return len(self._sink.data) >= _CHUNK_BYTES
 
     def take_output(self) -> bytes:
-        return self._sink.take()
+        output = bytes(self._sink.data)
+        self._sink.data.clear()
+        return output
 
 
 def _zip_entry(name: str) -> zipfile.ZipInfo:
@@ -236,17 +238,11 @@ class _OutputBuffer(io.RawIOBase):
 
     def __init__(self) -> None:
         super().__init__()
-        self._parts: list[bytes] = []
-        self.size = 0
+        self.data = bytearray()
 
     def writable(self) -> bool:
         return True
 
     def write(self, part: Any) -> int:
-        self._parts.append(bytes(part))
-        self.size += len(part)
+        self.data += part
         return len(part)
-
-    def take(self) -> bytes:
-        parts, self._parts, self.size = self._parts, [], 0
-        return b"".join(parts)

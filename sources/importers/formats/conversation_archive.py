@@ -173,6 +173,8 @@ def _draft(draft_type: type[S], archived: Struct, names: Mapping[str, str]) -> S
 
 
 _NAME_CHARS = 200
+_NOT_AN_EXPORT = "not a conversation as the export writes it"
+_TOO_LARGE = "the file is too large to be read as a whole; expected one message per line, as the export writes it"
 
 
 class ArchiveLimits(Struct, frozen=True):
@@ -247,20 +249,18 @@ class ConversationFileReader:
         self._unpacked_bytes = 0
 
     def read(self, name: str, open_file: Callable[[], AbstractContextManager[IO[bytes]]]) -> Iterator[ArchivePart]:
+        entry = name[:_NAME_CHARS]
         try:
             with open_file() as file:
-                yield from self._read_parts(name[:_NAME_CHARS], file)
-        except (*ZIP_ERRORS, msgspec.MsgspecError, _NotAnExport, _FileTooLong) as error:
-            if isinstance(error, msgspec.ValidationError):
-                reason = f"unexpected structure: {error}"
-            elif isinstance(error, _NotAnExport | msgspec.MsgspecError | UnicodeDecodeError):
-                reason = "not a conversation as the export writes it"
-            elif isinstance(error, _FileTooLong):
-                advice = "expected one message per line, as the export writes it"
-                reason = f"the file is too large to be read as a whole; {advice}"
-            else:
-                reason = "the file is damaged or encrypted"
-            yield UnreadableFile(name[:_NAME_CHARS], reason)
+                yield from self._read_parts(entry, file)
+        except _NotReadable as error:
+            yield UnreadableFile(entry, str(error))
+        except msgspec.ValidationError as error:
+            yield UnreadableFile(entry, f"unexpected structure: {error}")
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            yield UnreadableFile(entry, _NOT_AN_EXPORT)
+        except ZIP_ERRORS:
+            yield UnreadableFile(entry, "the file is damaged or encrypted")
 
     def _read_parts(self, name: str, file: IO[bytes]) -> Iterator[ConversationPart]:
         head = self._read_line(file)
@@ -272,7 +272,7 @@ class ConversationFileReader:
             rest = file.read(max(0, self._limits.whole_file_max_bytes - len(head)) + 1)
             self._count_unpacked(rest)
             if len(head) + len(rest) > self._limits.whole_file_max_bytes:
-                raise _FileTooLong
+                raise _NotReadable(_TOO_LARGE)
             whole = _decode_whole(head + b"\n" + rest)
             conversation, messages = whole, iter(whole.messages)
         first = 0
@@ -286,7 +286,7 @@ class ConversationFileReader:
             yield _decode_message(line.removesuffix(b","))
         # Data after the end means that the file is not what the export wrote.
         if self._read_line(file):
-            raise _NotAnExport
+            raise _NotReadable(_NOT_AN_EXPORT)
 
     def _read_line(self, file: IO[bytes]) -> bytes:
         """Returns the next line without its end, or nothing at the end of the file."""
@@ -315,12 +315,8 @@ class _WholeConversation(ArchivedConversation, frozen=True, kw_only=True):
     messages: tuple[ArchivedMessage, ...]
 
 
-class _NotAnExport(Exception):
-    """The file continues after the end of the conversation."""
-
-
-class _FileTooLong(Exception):
-    """The file must be decoded as a whole, and is too large for that."""
+class _NotReadable(Exception):
+    """A file that is not as the export writes it; the message says why."""
 
 
 _decode_conversation = msgspec.json.Decoder(ArchivedConversation).decode

@@ -10,7 +10,7 @@ from contextlib import suppress
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 from zipfile import ZipFile
 
 from msgspec import UNSET, UnsetType
@@ -84,7 +84,7 @@ class DocumentsImporter(ParsingImporter):
         yield from files.encoding_doubts("", document.encoding, is_doubtful=document.is_encoding_doubtful)
         yield _document_event(
             document,
-            kind,
+            kind or "text",
             file.stem,
             stable_uuid("documents", "media", file.key),
             file.modified_at,
@@ -94,7 +94,7 @@ class DocumentsImporter(ParsingImporter):
 
 def _document_event(
     document: ParsedDocument,
-    kind: DocumentKind | None,
+    kind: str,
     file_stem: str,
     uuid: str,
     modified: str | UnsetType,
@@ -105,7 +105,7 @@ def _document_event(
         return SkippedItem("document without text")
     draft = MediaDraft(
         title=short_title(document.title) or short_title(file_stem),
-        media_type=kind or "text",
+        media_type=kind,
         author=short_title(document.author),
         url=document.url or UNSET,
         content=document.text,
@@ -152,20 +152,29 @@ def document_kind(probe: FileProbe) -> DocumentKind | None:
 # Documents inside other files: attachments of messages, and the files of a zip. Each becomes a media item.
 
 
-def is_document(name: str, data: bytes) -> bool:
-    """Returns whether the file can be read as a document, judged by its content."""
-    return _kind(name, data) is not None or (
-        PurePosixPath(name).suffix.lower() in TEXT_SUFFIXES and files.is_text(data[:HEAD_BYTES])
-    )
+def embedded_kind(name: str, data: bytes) -> DocumentKind | Literal["text"] | None:
+    """Returns None for a file that cannot be read as a document, judged by its content."""
+    names: tuple[str, ...] = ()
+    if is_zip(data):
+        with suppress(*ZIP_ERRORS), ZipFile(BytesIO(data)) as archive:
+            names = tuple(archive.namelist())
+    probe = FileProbe(Path(name), is_folder=False, head=data[:HEAD_BYTES], names=names)
+    return document_kind(probe) or ("text" if probe.suffix in TEXT_SUFFIXES and probe.is_text else None)
 
 
 def read_embedded(
-    name: str, data: bytes, parse: DocumentParser, limits: ImportLimits, uuid: str, date: str | UnsetType, **origin: str
+    name: str,
+    data: bytes,
+    kind: DocumentKind | Literal["text"],
+    parse: DocumentParser,
+    limits: ImportLimits,
+    uuid: str,
+    date: str | UnsetType,
+    **origin: str,
 ) -> ImportedMedia | SkippedItem | FailedItem:
     """`origin` is metadata that says where the document comes from."""
     try:
-        kind = _kind(name, data)
-        if kind is not None:
+        if kind != "text":
             # In the confined process of documents, which gets the bytes through a file in memory: nothing is unpacked
             # to disk.
             parsed = parse(data, kind, limits)
@@ -178,14 +187,6 @@ def read_embedded(
     path = PurePosixPath(name)
     metadata = compact_metadata(file=clean_line(path.name), **origin, **parsed.metadata)
     return _document_event(parsed, kind, clean_line(path.stem), uuid, date, metadata)
-
-
-def _kind(name: str, data: bytes) -> DocumentKind | None:
-    names: tuple[str, ...] = ()
-    if is_zip(data):
-        with suppress(*ZIP_ERRORS), ZipFile(BytesIO(data)) as archive:
-            names = tuple(archive.namelist())
-    return document_kind(FileProbe(Path(name), is_folder=False, head=data[:HEAD_BYTES], names=names))
 
 
 # -- a zip of documents ------------------------------------------------------------------------------------------------
@@ -217,11 +218,12 @@ class DocumentZipImporter(ParsingImporter):
         # Skipped before its kind is looked for: a zip can have thousands of empty files.
         if not data:
             return SkippedItem("document without text")
-        if not is_document(name, data):
+        kind = embedded_kind(name, data)
+        if kind is None:
             return SkippedItem("file in the archive not containing a document")
         own_key = sha256(data).hexdigest() if key is None else f"{key}/{name}"
         uuid, date = stable_uuid("document_zip", "media", own_key), tree.modified_at(name)
-        return read_embedded(name, data, self._parse, tree.limits, uuid, date, path=name)
+        return read_embedded(name, data, kind, self._parse, tree.limits, uuid, date, path=name)
 
 
 def _has_document_suffix(name: str) -> bool:

@@ -31,7 +31,7 @@ from sources.importers.engine.files import decode_text, require_lines, skip_line
 from sources.importers.engine.importer import Events, FileProbe, ImportLimits, InputFile, ParsingImporter
 from sources.importers.engine.limits import ProgressCallback
 from sources.importers.engine.values import clean_line, clean_tags, compact_metadata, short_title
-from sources.importers.formats.documents import is_document, read_embedded
+from sources.importers.formats.documents import embedded_kind, read_embedded
 from sources.importers.parsers.web_page import html_text, python_encoding
 
 # -- messages ----------------------------------------------------------------------------------------------------------
@@ -390,13 +390,14 @@ class MailImporter(ParsingImporter):
 
     def _read_attachments(self, message: MailMessage, origin: dict[str, str], limits: ImportLimits) -> Events:
         for number, attachment in enumerate(message.attachments, 1):
-            if not is_document(attachment.name, attachment.data):
+            kind = embedded_kind(attachment.name, attachment.data)
+            if kind is None:
                 yield SkippedItem("attachment other than a document")
                 continue
             # Attachments of one message may have the same name.
             key = f"{message.key}/{number}/{sha256(attachment.data).hexdigest()}"
             uuid, date = stable_uuid("mail", "media", key), message.date or UNSET
-            yield read_embedded(attachment.name, attachment.data, self._parse, limits, uuid, date, **origin)
+            yield read_embedded(attachment.name, attachment.data, kind, self._parse, limits, uuid, date, **origin)
 
 
 def _messages(file: IO[bytes], entries: list[MboxEntry], limits: ImportLimits) -> Iterator[MailMessage | FailedItem]:

@@ -7,15 +7,7 @@ message such as `limit: expected 1..100, got 500`, `Conflict` if the stored vers
 above a limit, and `Unavailable` if something that the extension needs cannot be reached at the moment.
 """
 
-from config.errors import (
-    Conflict,
-    FlorilegiumError,
-    InvalidParams,
-    NotFound,
-    StorageError,
-    TooLarge,
-    Unavailable,
-)
+from config.errors import Conflict, FlorilegiumError, InvalidParams, NotFound, StorageError, TooLarge, Unavailable
 
 __all__ = [
     "Conflict",

@@ -61,7 +61,7 @@ class CallLimits:
     async def take(self, principal: Principal, tool: str) -> None:
         """Counts a call of a user and a tool. The queue is checked first: a refused call is not charged."""
         if principal.kind != "operator":
-            self.require_capacity(principal.user_id)
+            self._libraries.require_capacity(principal.user_id)
             await self._limits.tool.take((principal.user_id, tool))
 
 

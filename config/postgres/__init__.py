@@ -1,2 +1,2 @@
 """What the control data and the libraries need to use PostgreSQL: addresses, parameters, connections and their threads.
-Read `connection` first. `sql` numbers parameters, and `errors` converts what the server reports."""
+Read `connection` first. `errors` converts what the server reports."""

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec import Struct
@@ -18,18 +19,59 @@ from msgspec import Struct
 from config.errors import ConfigurationError, DatabaseUnavailable
 from config.event_counts import POSTGRES_EVENTS
 from config.postgres.errors import driver_errors, has_several_hosts, is_canceled, is_connection_lost
-from config.postgres.sql import Statement, plain_statement
 
 if TYPE_CHECKING:
     import asyncpg
-
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 Parameters = Sequence[Any]
 
-# A server that does not answer must not hold up the end of the process.
-_CLOSE_TIMEOUT_S = 2.0
+# -- statements --------------------------------------------------------------------------------------------------------
+# Statements for PostgreSQL. Their parameters are written as SQLite has them (`?`, or `?1` if one is used twice),
+# because most statements are the same on both engines.
+
+_READING = ("SELECT", "WITH", "VALUES", "SHOW", "EXPLAIN")
+_DIGITS = "0123456789"
+
+
+class Statement(Struct, frozen=True):
+    """`returns_rows` says whether to fetch rows or only their number. `has_tenant` says that the first parameter is the
+    tenant."""
+
+    text: str
+    returns_rows: bool
+    has_tenant: bool = False
+
+
+@lru_cache(maxsize=5_000)
+def plain_statement(sql: str) -> Statement:
+    return Statement(number_parameters(sql), sql.lstrip().startswith(_READING) or "RETURNING" in sql)
+
+
+def number_parameters(sql: str, first: int = 1, mark: str = "$") -> str:
+    """Returns the SQL with numbers that begin with `first`. No constant in it may contain a question mark."""
+    start, *parts = sql.split("?")
+    numbered = [start]
+    for position, part in enumerate(parts):
+        rest = part.lstrip(_DIGITS)
+        number = int(part[: len(part) - len(rest)] or position + 1)
+        numbered.append(f"{mark}{number + first - 1}{rest}")
+    return "".join(numbered)
+
+
+def rows_as_json(queries: Iterable[tuple[str, int]], first: int = 1) -> list[str]:
+    """Returns an expression for each query and its number of parameters, so that one statement reads the rows of all:
+    a JSON array, or NULL if there are none. As JSON, because PostgreSQL does not accept anonymous records as input:
+    Citus could not pass them on."""
+    expressions = []
+    for sql, parameters in queries:
+        query = number_parameters(sql, first, "?")
+        expressions.append(f"(SELECT CAST(json_agg(part) AS TEXT) FROM ({query}) AS part)")  # noqa: S608 - a constant
+        first += parameters
+    return expressions
+
+
 # Rows as JSON are objects, in which several columns may have the same name.
 _decode_rows = json.JSONDecoder(object_pairs_hook=lambda columns: tuple([value for _, value in columns])).decode
 
@@ -37,6 +79,12 @@ _decode_rows = json.JSONDecoder(object_pairs_hook=lambda columns: tuple([value f
 def decode_rows(text: str | None) -> Sequence[Row]:
     """Reads rows that were selected as JSON."""
     return _decode_rows(text) if text is not None else []
+
+
+# -- connection --------------------------------------------------------------------------------------------------------
+
+# A server that does not answer must not hold up the end of the process.
+_CLOSE_TIMEOUT_S = 2.0
 
 
 class ConnectionOptions(Struct, frozen=True, kw_only=True):

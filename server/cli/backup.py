@@ -22,7 +22,7 @@ from config.paths import DatabaseKind, DataRoot, UserId
 from config.postgres.connection import ConnectionOptions
 from config.postgres.errors import describe_url, is_postgres_url, require_postgres_url
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import data_root, find_user, record_operation, run_with_library, run_with_registry
+from server.cli.local_library import data_root, find_user, open_local, record_operation, run_with_registry
 from server.cli.options import admin_options, group_option, library_options, owner_of
 from server.cli.output import format_time, pluralize, print_json, print_result, print_table
 from server.cli.progress import ProgressLine
@@ -168,8 +168,12 @@ def export(overrides: SettingsOverrides, folder: Path, user: str | None, library
         if (server := remote_library_server(user)) is not None:
             manifest = _download_export(server, folder, library)
         else:
-            owner = owner_of(user, library)
-            manifest = run_with_library(settings, owner, lambda opened, _local: export_library(opened, folder))
+
+            async def write() -> ExportManifest:
+                async with open_local(settings, owner_of(user, library)) as local, local.library() as opened:
+                    return await export_library(opened, folder)
+
+            manifest = asyncio.run(write())
     counts = ", ".join(pluralize(count, kind) for kind, count in manifest.counts.items() if count)
     print_result(structs.asdict(manifest), f"{folder}: {counts or 'the library is empty'}", as_json=as_json)
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 _USERS_PER_PAGE = 1_000
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?")
 _UNITS = {None: 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-# Of one source. A folder can have thousands of files that cannot be read.
-_PROBLEMS_SHOWN = 100
 _SERVER_RUNS = "A server is running and reads it now; `florilegium follow list` shows the result."
 _BUSY = "Another process is reading it and will look again; `florilegium follow list` shows the result."
 

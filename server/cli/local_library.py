@@ -173,23 +173,6 @@ def operator_context(root: DataRoot) -> RequestContext:
     return build_context(operator_principal(), root, OPERATOR, is_agent=False)
 
 
-def run_with_library(
-    settings: Settings,
-    user_name: str | None,
-    work: Callable[[Library, LocalLibrary], Awaitable[T]],
-    *,
-    creates: bool = False,
-    writes: bool = False,
-) -> T:
-    """Runs `work` with the open library of a user."""
-
-    async def run() -> T:
-        async with open_local(settings, user_name, creates=creates, writes=writes) as local, local.library() as library:
-            return await work(library, local)
-
-    return asyncio.run(run())
-
-
 def command_name() -> str:
     """Returns the running command, such as `import`."""
     context = click.get_current_context(silent=True)

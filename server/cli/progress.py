@@ -66,10 +66,10 @@ def _redraw(line: str) -> None:
 
 
 @asynccontextmanager
-async def show_progress(progress: "ImportProgress", *, is_terminal: bool | None = None) -> AsyncIterator[None]:
+async def show_progress(progress: "ImportProgress") -> AsyncIterator[None]:
     """Shows progress while the block runs."""
     started = time.monotonic()
-    draws = sys.stderr.isatty() if is_terminal is None else is_terminal
+    draws = sys.stderr.isatty()
     # A task of its own, so that the importer need not know who looks at its progress.
     task = asyncio.create_task(_draw(progress, started) if draws else _print(progress))
     try:

@@ -287,7 +287,7 @@ def _error(url: str, status: int, content: bytes) -> FlorilegiumError:
 # -- health client -----------------------------------------------------------------------------------------------------
 # Fetches the health of a running server, without proxies or redirects, so that only that server can answer.
 
-TIMEOUT_S = 5.0
+_HEALTH_TIMEOUT_S = 5.0
 # Another program may answer at the port.
 _HEALTH_MAX_BYTES = 65_536
 
@@ -299,14 +299,14 @@ class Health(Struct, frozen=True):
     version: str
 
 
-def fetch_health(base_url: str, timeout_s: float = TIMEOUT_S) -> Health:
+def fetch_health(base_url: str) -> Health:
     """Returns the server's health. Raises Unavailable if it does not respond or is not a Florilegium server."""
     opener = urllib.request.OpenerDirector()
     for handler in (urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
         opener.add_handler(handler())
     url = base_url.removesuffix("/healthz") + "/healthz"
     try:
-        with opener.open(url, timeout=timeout_s) as response:
+        with opener.open(url, timeout=_HEALTH_TIMEOUT_S) as response:
             status, body = response.status, response.read(_HEALTH_MAX_BYTES)
         if status != 200:
             raise Unavailable(f"{url} returned HTTP status {status}")

@@ -325,15 +325,15 @@ def see_other(location: str) -> Response:
     return RedirectResponse(location, 303, {"Cache-Control": "no-store"})
 
 
-def safe_path(value: str, default: str = HOME_PATH) -> str:
-    """Returns `value` if it is a path on this server, else `default`.
+def safe_path(value: str) -> str:
+    """Returns `value` if it is a path on this server, else that of the home page.
 
     Browsers read a backslash as a slash, drop tabs and line breaks, and take two slashes for the start of a host name.
     """
     path = value.partition("?")[0]
     is_path = value.startswith("/") and value.isascii() and value.isprintable() and " " not in value
     is_own = is_path and "//" not in path and "\\" not in value and path.rstrip("/") != SIGN_IN_PATH
-    return value if is_own else default
+    return value if is_own else HOME_PATH
 
 
 def sign_in_again_path(target: str) -> str:

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from auth.accounts.service import LinkKind
 from server.console.about_pages import ABOUT_PATH, AboutPages
-from server.console.account import AccountPages, LinkPage
+from server.console.account import AccountPages, LinkPage, SignInPages
 from server.console.admin_pages import USERS_PATH, AdminPages
 from server.console.ask_page import ASK_MODEL_PATH, ASK_PATH, AskModelPage, AskPage
 from server.console.browser import ACCOUNT_PATH, SECOND_FACTOR_PATH, SIGN_IN_PATH
@@ -28,7 +28,6 @@ from server.console.pages import ASSET_PATH, FAVICON_PATH, MANIFEST_PATH, OFFLIN
 from server.console.palette import Palette
 from server.console.search_page import LibraryBrowser, SearchPage
 from server.console.sharing_page import ACTIONS, JOIN_PATH, SHARING_PATH, SharingPages
-from server.console.sign_in import SignInPages
 from server.http_services import HttpServices
 from server.runtime import Runtime
 from server.version import VERSION

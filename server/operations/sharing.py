@@ -17,13 +17,7 @@ from config.errors import FlorilegiumError, Forbidden, InvalidParams, NotFound
 from config.openid import GroupRole, read_group_map
 from config.paths import UserId
 from config.times import format_time_seconds
-from server.operations.operation import (
-    CommandBinding,
-    NoArguments,
-    ToolBinding,
-    account_operation,
-    operation,
-)
+from server.operations.operation import CommandBinding, NoArguments, ToolBinding, account_operation, operation
 from server.operations.users import delete_group_library, find_user
 from server.services import Services
 

@@ -46,11 +46,12 @@ from sessions.store import Session
 class Deadline:
     """Cancels the task that entered it when time is up, and raises TimeoutError from the `with` block."""
 
+    _is_over = _is_paused = False
+    _loop: asyncio.AbstractEventLoop | None = None
+    _timer: asyncio.TimerHandle | None = None
+
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._is_over = self._is_paused = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> "Deadline":
         task = asyncio.current_task()
@@ -399,10 +400,10 @@ def read_request_meta(params: Mapping[str, Any]) -> RequestMeta:
     meta = params.get("_meta")
     if not isinstance(meta, dict):
         raise wrong_type("params._meta", f"an object with {VERSION_KEY} and {CAPABILITIES_KEY}", meta)
-    for key in (VERSION_KEY, CAPABILITIES_KEY):
-        if key not in meta:
-            raise InvalidParams(f"params._meta: {key} is missing")
-    capabilities = meta[CAPABILITIES_KEY]
+    try:
+        protocol_version, capabilities = meta[VERSION_KEY], meta[CAPABILITIES_KEY]
+    except KeyError as missing:
+        raise InvalidParams(f"params._meta: {missing.args[0]} is missing") from missing
     if not isinstance(capabilities, dict):
         raise wrong_type(CAPABILITIES_KEY, "an object", capabilities)
     log_level = meta.get(LOG_LEVEL_KEY)
@@ -410,7 +411,7 @@ def read_request_meta(params: Mapping[str, Any]) -> RequestMeta:
         raise InvalidParams(f"{LOG_LEVEL_KEY}: expected one of {', '.join(LOG_LEVELS)}, got {log_level!r}")
     name, version = read_implementation(meta.get(CLIENT_KEY))
     client = ClientInfo(name, version, capabilities)
-    return RequestMeta(meta[VERSION_KEY], client, log_level, meta.get("progressToken"))
+    return RequestMeta(protocol_version, client, log_level, meta.get("progressToken"))
 
 
 def read_implementation(value: Any) -> tuple[str, str]:

@@ -1,6 +1,5 @@
 """Serves REST operations: admission, validated input, the handler under its deadline, and the response as JSON."""
 
-import asyncio
 import hashlib
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +23,7 @@ from server.rest.errors import MethodNotAllowed
 from server.rest.requests import read_input, receive_upload, stream
 from server.runtime import Runtime
 from server.transports.headers import Headers
-from server.transports.http import wait_for_disconnect
+from server.transports.http import DisconnectWatch
 
 # RFC 9110 section 15.4.5: a 304 has the headers of the 200, but not those of its body.
 _BODY_HEADERS = frozenset(("content-length", "content-type"))
@@ -72,19 +71,11 @@ class RestHandler:
         await response(scope, receive, send)
 
     async def _begin_stream(self, context: RequestContext, file: StreamedFile, receive: Receive) -> Response | None:
-        """Returns None if the client disconnects before the first part is made. The first part of
-        an export takes minutes, and only one export runs at a time, so one without a client would delay the others."""
-        beginning = asyncio.create_task(
-            stream(self._runtime.open_streams, context, file.chunks, file.media_type, file.headers)
-        )
-        disconnected = asyncio.create_task(wait_for_disconnect(receive))
-        try:
-            await asyncio.wait((beginning, disconnected), return_when=asyncio.FIRST_COMPLETED)
-            return await beginning if beginning.done() else None
-        finally:
-            for task in (beginning, disconnected):
-                task.cancel()
-            await asyncio.wait((beginning, disconnected))
+        """Returns None if the client disconnects before the first part is made. The first part of an export takes
+        minutes, and only one export runs at a time, so one without a client would delay the others."""
+        with DisconnectWatch(receive):
+            return await stream(self._runtime.open_streams, context, file.chunks, file.media_type, file.headers)
+        return None
 
     async def _admit(self, request: Request, incoming: IncomingRequest, operation: Operation) -> AdmittedRequest:
         """A person who signed in with a browser needs no other credential; one that is sent takes precedence."""

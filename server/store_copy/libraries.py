@@ -385,8 +385,8 @@ def move_schema(user_id: UserId, options: ConnectionOptions) -> bool:
     schemas = LibrarySchemas()
     with postgres_errors(), closing(LibraryConnection.connect(options)) as source, _transaction(source, _WRITING):
         schemas.prepare(source)
-        ref = schemas.find(user_id, source)
-        if ref is None or ref.tenant is not None:
+        tenant, old_schema = schemas.find(user_id, source)
+        if tenant is not None or old_schema is None:
             return False
         schemas.open(user_id, source)
         return True

@@ -3,7 +3,3 @@ context."""
 
 # `source_tools` registers what operations and sources declare, `knowledge` the tools over all sources, and `research`
 # the two that deep research expects.
-
-from server.tools.source_tools import add_sources
-
-__all__ = ["add_sources"]

@@ -6,7 +6,7 @@ when the item is renamed. MCP prompts have no system role, so the system part is
 
 import re
 import unicodedata
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct, structs
@@ -28,7 +28,6 @@ _SLUG_MAX_CHARS = 40
 _NAME = re.compile(r"([a-z]+)_(\d{1,18})(?:_.*)?", re.ASCII | re.DOTALL)
 _MACRO = re.compile(r"\{\{\s*(char|user|original)\s*\}\}|<(char|bot|user)>", re.IGNORECASE)
 
-PromptHandler = Callable[[Call, Mapping[str, str]], Awaitable[PromptResult]]
 R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R", bound=Struct)
 

@@ -284,8 +284,9 @@ class _Cycle(RequestResponseCycle):
     """
 
     client_connection: ClientConnection | None = None
-    # The first message of a response, until the second shows whether there are more.
+    # The first message of a response and its Content-Length, until the second shows whether there are more.
     head: Any = None
+    length = b""
 
     async def receive(self) -> Any:
         """Counts the memory of the body. `server.app` releases it when the request is answered, because the decoded
@@ -305,8 +306,9 @@ class _Cycle(RequestResponseCycle):
     async def send(self, message: Any) -> None:
         if message["type"] == "http.response.start" and not self.response_started and self.keep_alive:
             # A chunked response is a stream: its headers must not wait for the first event.
-            if self.scope["method"] != "HEAD" and b"content-length" in dict(message["headers"]):
-                self.head = message
+            length = dict(message["headers"]).get(b"content-length")
+            if length is not None and self.scope["method"] != "HEAD":
+                self.head, self.length = message, length
                 return
         elif (head := self.head) is not None:
             self.head = None
@@ -318,10 +320,10 @@ class _Cycle(RequestResponseCycle):
     def _send_whole(self, head: Any, message: Any) -> bool:
         """Returns False for what is not a whole response, or not a usual one. uvicorn sends it, or finds the error."""
         headers, body = [*self.default_headers, *head["headers"]], message.get("body", b"")
-        status_line, length = STATUS_LINE[head["status"]], (b"content-length", b"%d" % len(body))
-        if message.get("more_body") or self.flow.write_paused or self.disconnected or length not in headers:
+        is_whole = not message.get("more_body") and self.length == b"%d" % len(body)
+        if not is_whole or self.flow.write_paused or self.disconnected:
             return False
-        data = status_line + b"".join([b"%s: %s\r\n" % pair for pair in headers]) + b"\r\n"
+        data = STATUS_LINE[head["status"]] + b"\r\n".join(map(b": ".join, headers)) + b"\r\n\r\n"
         # A line break in a header would begin another one.
         lines = len(headers) + 2
         if data.count(b"\n") != lines or data.count(b"\r") != lines or _CHANGES_FRAMING.search(data):

@@ -11,9 +11,9 @@ The credential is verified on every request; a session id never replaces it.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from cachetools import LRUCache
@@ -130,9 +130,10 @@ async def wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-async def read_body(receive: Receive, content_length: str | None, limit_bytes: int) -> bytes:
+async def read_body(receive: Receive, headers: Headers, limit_bytes: int) -> bytes:
     """Reads the whole body. Raises TooLarge as soon as the limit is known to be exceeded."""
-    if content_length is not None and content_length.isdigit() and int(content_length) > limit_bytes:
+    content_length = headers.get_raw(b"content-length")
+    if content_length.isdigit() and int(content_length) > limit_bytes:
         raise TooLarge("the body", limit_bytes)
     message = await receive()
     body: bytes = message.get("body", b"")
@@ -159,16 +160,17 @@ async def read_body(receive: Receive, content_length: str | None, limit_bytes: i
 class PostResponse:
     """The client's end of a POST. It becomes an event stream with the first notification or request to the client."""
 
+    # None until the request's id has been read (JSON-RPC 2.0 section 5).
+    request_id: messages.RequestId | None = None
+    # Those of the request, once it was admitted.
+    headers: Headers | None = None
+    # Exists from the first event on: then the status has been sent, and only events can follow.
+    _keep_alive_task: asyncio.Task[None] | None = None
+
     def __init__(self, send: Send, in_flight: InFlightRequests, keep_alive_s: float) -> None:
-        # None until the request's id has been read (JSON-RPC 2.0 section 5).
-        self.request_id: messages.RequestId | None = None
         self._send = send
         self._in_flight = in_flight
         self._keep_alive_s = keep_alive_s
-        # Those of the request, once it was admitted.
-        self.headers: Headers | None = None
-        # Exists from the first event on: then the status has been sent, and only events can follow.
-        self._keep_alive_task: asyncio.Task[None] | None = None
 
     async def notify(self, message: Mapping[str, Any]) -> None:
         """Sends a notification. It is dropped if the client accepts no event stream, because it is optional."""
@@ -181,7 +183,7 @@ class PostResponse:
             raise MissingCapability(required_capability(method))
         return await self._in_flight.request(self.headers.get(SESSION), self._send_event, method, params)
 
-    async def answer(self, result: Mapping[str, Any]) -> None:
+    def answer(self, result: Mapping[str, Any]) -> Awaitable[None]:
         """Sends the result of the call. Repeats in a header when a tool may be called again: load balancers and HTTP
         clients do not read results."""
         headers: RawHeaders = ()
@@ -189,9 +191,8 @@ class PostResponse:
             headers = ((b"retry-after", b"%d" % retry_after_seconds(retry_after_s)),)
         message = {"jsonrpc": "2.0", "id": self.request_id, "result": result}
         if self._keep_alive_task is None:
-            await send_json(self._send, 200, message, headers)
-        else:
-            await self.finish(200, message)
+            return send_json(self._send, 200, message, headers)
+        return self.finish(200, message)
 
     async def finish(self, status: int, message: Any, headers: RawHeaders = ()) -> None:
         """Sends the response itself. The status is ignored if a stream has begun."""
@@ -298,7 +299,7 @@ class HttpTransport:
             raise HttpStatusError("the body must be application/json", 415)
         if not headers.accepts("application/json"):
             raise HttpStatusError("the Accept header must allow application/json", 406)
-        body = await read_body(receive, headers.get(b"content-length"), self._settings.body_max_bytes)
+        body = await read_body(receive, headers, self._settings.body_max_bytes)
         value = decode_body(body, request.connection)
         response.headers = headers
         if isinstance(value, list):
@@ -334,9 +335,8 @@ class HttpTransport:
             request_id: messages.RequestId | None = None
             try:
                 message = messages.read_message(value)
-                if isinstance(message, messages.Response):
-                    self._answer(session.id, message)
                 if not isinstance(message, messages.Request):
+                    self._deliver(session.id, message)
                     continue
                 request_id = message.id
                 if message.method == "initialize":
@@ -377,25 +377,17 @@ class HttpTransport:
         call = modern_call(meta, message, self._admission.context(request), response, profile)
         started = Started(self._dispatcher.dispatch(call, message))
         # Most calls end without waiting for anything. Nobody has to watch whether their client disconnects.
-        if started.is_done:
-            result = started.result
-        else:
-            watch = _DisconnectWatch(receive)
-            try:
-                result = await started
-            except asyncio.CancelledError:
-                if not watch.has_disconnected:
-                    raise
+        if not started.is_done:
+            # A client that disconnects while it receives the result has nothing left to cancel.
+            with DisconnectWatch(receive) as watch:
+                started.result = await started
+            if watch.has_disconnected:
                 # A modern client cancels a call by closing the connection; this task then ends normally.
-                watch.uncancel()
                 await response.abandon()
                 return
-            finally:
-                # A client that disconnects while it receives the result has nothing left to cancel.
-                watch.stop()
         if call.refused_for_s:
-            self._remember_refusal(request, call, message, result)
-        await response.answer(result)
+            self._remember_refusal(request, call, message, started.result)
+        await response.answer(started.result)
 
     def _remember_refusal(
         self, request: AdmittedRequest, call: Call, message: messages.Request, result: Mapping[str, Any]
@@ -411,47 +403,46 @@ class HttpTransport:
             await response.finish(200, messages.result_message(message.id, result), [(SESSION, opened.id.encode())])
             return
         session = await self._session(request)
-        match message:
-            case messages.Request():
+        if not isinstance(message, messages.Request):
+            self._deliver(session.id, message)
+            await response.accept()
+            return
+        context = self._admission.context(request, session.id)
+        running: RunningCall | None = None
+        try:
+            call = legacy_call(session, message, context, response)
+            started = Started(self._dispatcher.dispatch(call, message))
+            if started.is_done:
+                result = started.result
+            else:
                 # A lost connection does not cancel a legacy call; `notifications/cancelled` does.
-                context = self._admission.context(request, session.id)
-                running: RunningCall | None = None
-                try:
-                    call = legacy_call(session, message, context, response)
-                    started = Started(self._dispatcher.dispatch(call, message))
-                    if started.is_done:
-                        result = started.result
-                    else:
-                        with self._in_flight.running(session.id, message.id) as running:
-                            result = await started
-                    if call.refused_for_s:
-                        self._remember_refusal(request, call, message, result)
-                    if message.method in SESSION_METHODS:
-                        await self._sessions.save(session)
-                except FlorilegiumError as error:
-                    # The legacy era reports protocol errors with status 200, and all others with their HTTP status.
-                    status = 200 if isinstance(error, ProtocolError) else error.status
-                    await self._send_error(response, error, status, request.profile)
-                except asyncio.CancelledError:
-                    if running is None or not running.is_cancelled:
-                        raise
-                    running.uncancel()
-                    await response.accept()
-                else:
-                    await response.answer(result)
-            case messages.Notification():
-                if message.method == "notifications/cancelled":
-                    request_id = message.params.get("requestId")
-                    if not self._in_flight.cancel(session.id, request_id):
-                        self._peers.publish(_CANCELLED, (session.id, request_id))
-                await response.accept()
-            case messages.Response():
-                self._answer(session.id, message)
-                await response.accept()
+                with self._in_flight.running(session.id, message.id) as running:
+                    result = await started
+            if call.refused_for_s:
+                self._remember_refusal(request, call, message, result)
+            if message.method in SESSION_METHODS:
+                await self._sessions.save(session)
+        except FlorilegiumError as error:
+            # The legacy era reports protocol errors with status 200, and all others with their HTTP status.
+            status = 200 if isinstance(error, ProtocolError) else error.status
+            await self._send_error(response, error, status, request.profile)
+        except asyncio.CancelledError:
+            if running is None or not running.is_cancelled:
+                raise
+            running.uncancel()
+            await response.accept()
+        else:
+            await response.answer(result)
 
-    def _answer(self, session_id: SessionId, response: messages.Response) -> None:
-        if not self._in_flight.resolve(session_id, response):
-            self._peers.publish(_ANSWERED, (session_id, response.id, response.result, response.error))
+    def _deliver(self, session_id: SessionId, message: messages.Notification | messages.Response) -> None:
+        """Passes a response or a cancellation on to the request that it refers to."""
+        if isinstance(message, messages.Response):
+            if not self._in_flight.resolve(session_id, message):
+                self._peers.publish(_ANSWERED, (session_id, message.id, message.result, message.error))
+        elif message.method == "notifications/cancelled":
+            request_id = message.params.get("requestId")
+            if not self._in_flight.cancel(session_id, request_id):
+                self._peers.publish(_CANCELLED, (session_id, request_id))
 
     async def _session(self, request: AdmittedRequest) -> Session:
         _check_version_header(request.headers.get(VERSION), messages.LEGACY_VERSIONS)
@@ -471,33 +462,27 @@ class HttpTransport:
         with (
             self._open_streams.enter(request.principal),
             changes.listen(request.principal, LIST_KINDS, session.subscriptions) as listener,
+            DisconnectWatch(receive),
         ):
-            disconnected = asyncio.create_task(wait_for_disconnect(receive))
-            try:
-                # Sends changes until the client disconnects, the session ends, or access is revoked.
-                idle_s = 0.0
-                await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
-                await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
-                while (
-                    not disconnected.done()
-                    and await self._sessions.holds(session)
-                    and await self._open_streams.is_open(request.principal)
-                ):
-                    change = await listener.next(self._settings.fixed.access_recheck_s)
-                    idle_s = 0.0 if change else idle_s + self._settings.fixed.access_recheck_s
-                    if change is not None:
-                        body = message_event(messages.notification_message(*change.as_notification()))
-                        await send({"type": "http.response.body", "body": body, "more_body": True})
-                    elif idle_s >= self._settings.sse_keepalive_s:
-                        idle_s = 0.0
-                        await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
-                await send({"type": "http.response.body", "body": b""})
-            finally:
-                disconnected.cancel()
+            # Sends changes until the client disconnects, the session ends, or access is revoked.
+            idle_s = 0.0
+            await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+            await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
+            while await self._sessions.holds(session) and await self._open_streams.is_open(request.principal):
+                change = await listener.next(self._settings.fixed.access_recheck_s)
+                idle_s = 0.0 if change else idle_s + self._settings.fixed.access_recheck_s
+                if change is not None:
+                    body = message_event(messages.notification_message(*change.as_notification()))
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+                elif idle_s >= self._settings.sse_keepalive_s:
+                    idle_s = 0.0
+                    await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
 
 
-class _DisconnectWatch:
-    """Cancels the current task when the client disconnects, if the task is still running after WATCH_AFTER_S."""
+class DisconnectWatch:
+    """In the block, cancels the current task when the client disconnects, if it is still running after WATCH_AFTER_S.
+    The block then ends early, without an exception."""
 
     def __init__(self, receive: Receive) -> None:
         task = asyncio.current_task()
@@ -508,16 +493,17 @@ class _DisconnectWatch:
         self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._start)
         self.has_disconnected = False
 
-    def stop(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
         self._timer.cancel()
         # Not kept: the task refers to this object, and such a cycle is left to the garbage collector.
         watcher, self._watcher = self._watcher, None
         if watcher is not None:
             watcher.cancel()
-
-    def uncancel(self) -> None:
-        """Lets the task continue after the cancellation was handled."""
-        self._task.uncancel()
+        # If the task was also cancelled by someone else, CancelledError propagates to them.
+        return self.has_disconnected and self._task.uncancel() == 0 and kind is asyncio.CancelledError
 
     def _start(self) -> None:
         self._watcher = asyncio.create_task(self._watch())

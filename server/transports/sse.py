@@ -66,8 +66,7 @@ class SseTransport:
                     session_id = _session_id(incoming.query)
                     stream = self._find(request, session_id)
                     peer = None if stream is not None else await self._find_peer(request, session_id)
-                    content_length = post_headers.get(b"content-length")
-                    body = await http.read_body(receive, content_length, settings.body_max_bytes)
+                    body = await http.read_body(receive, post_headers, settings.body_max_bytes)
                     value = decode_body(body, request.connection)
                     if isinstance(value, list):
                         # Admission charged for one message. A batch that is too large is rejected, so it costs no more.

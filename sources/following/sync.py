@@ -83,7 +83,6 @@ class SourceSync:
         progress: ImportProgress,
         work_folder: Path,
         *,
-        keeps_edits: bool = True,
         accepts_replacement: bool = False,
     ) -> None:
         self.report = SyncReport()
@@ -96,7 +95,7 @@ class SourceSync:
         self._work_folder = work_folder
         # Nothing else is read, wherever links in the source lead.
         self._paths = [self._location, work_folder]
-        self._keeps_edits = keeps_edits
+        self._keeps_edits = True
         self._accepts_replacement = accepts_replacement
         self._files = library.followed_files
         self._layout: SourceLayout

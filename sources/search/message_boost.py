@@ -97,6 +97,8 @@ class MessageBoost:
 
     def apply_to(self, scores: Sequence[float], messages: Sequence[RankedMessage]) -> list[float]:
         """Returns the scores of messages with their boosts, which explain them."""
+        if not self._is_sentence:
+            return [*scores]
         weights = self._weights
         boosted: list[float] = []
         for score, message in zip(scores, messages, strict=True):

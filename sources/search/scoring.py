@@ -126,7 +126,10 @@ class Scorer:
             return [0.0] * texts, in_title, terms
         # Repetition does not make up for missing terms: otherwise a short text that repeats one of five terms would
         # rank above a long one that contains them all.
-        scores = [one * sqrt(min(1.0, weight / total)) for one, weight in zip(saturated, matched, strict=True)]
+        scores = [
+            one * sqrt(weight / total) if weight < total else one
+            for one, weight in zip(saturated, matched, strict=True)
+        ]
         for index, share in title_shares.items():
             scores[index] += _TITLE_SHARE * in_title[index] * share
         for index, share in opening_shares.items():
@@ -411,13 +414,15 @@ class ComparableScoring(BlockScoring):
         if self._message_boost is not None:
             scores = self._message_boost.apply_to(scores, block)
         own_terms = self._own_terms
-        for index, candidate in enumerate(block):
-            if terms[index] & own_terms == own_terms:
+        for candidate, score, bits in zip(block, scores, terms, strict=True):
+            if bits & own_terms == own_terms:
                 candidate.has_all_terms = True
-            if index + texts in found:
+            candidate.score = round(score, SCORE_DIGITS)
+        for index in found:
+            if index >= texts:
+                candidate = block[index - texts]
                 candidate.is_matched_in_other = True
-                candidate.is_matched_aside = not in_title[index]
-            candidate.score = round(scores[index], SCORE_DIGITS)
+                candidate.is_matched_aside = not in_title[index - texts]
         if self._is_sorted:
             sort_block(block, self._rank)
 
@@ -434,7 +439,7 @@ class ComparableScoring(BlockScoring):
             return shares, opening_shares
         joined, starts = forms
         for index, candidate in enumerate(block):
-            is_matched = index in found and candidate.part_id is None
+            is_matched = candidate.part_id is None and index in found
             if not is_matched and not opening:
                 continue
             form = joined[starts[index] : starts[index + 1]].strip()

@@ -148,7 +148,7 @@ class Highlighter:
         return region, self._find_all(region.line)
 
     def _find_all(self, text: str) -> list[_TermMatch]:
-        if not folds_bytewise(text):
+        if not text.isascii() and not folds_bytewise(text):
             return self._find_aligned(text)
         _, encoded, form, spellings = fold_identifiers(text)
         if spellings:
@@ -157,10 +157,8 @@ class Highlighter:
         padded = f" {form} "
         matches: list[_TermMatch] = []
         for term, beginnings, matcher in self._in_form:
-            if not any(map(form.__contains__, beginnings)):
-                continue
             spans = matcher.spans(padded)
-            if not spans and has_camel_case(encoded):
+            if not spans and any(map(form.__contains__, beginnings)) and has_camel_case(encoded):
                 return self._find_aligned(text)  # it may be a part of a camelCase word
             for start, end in spans:
                 matches.append((start, end, term))
@@ -199,7 +197,10 @@ class Highlighter:
         line, size = region.line, len(region.line)
         if size <= length and not region.start and not region.is_truncated:
             return 0, size
-        start, end = matches[0][:2] if len(matches) == 1 else self._densest(matches, length * 3 // 4)
+        if len(matches) > 1:
+            start, end = self._densest(matches, length * 3 // 4)
+        else:
+            start, end = matches[0][:2] if matches else (0, 0)
         room = max(0, length - 2)  # an ellipsis on both sides
         first = max(0, min(start - max(0, room - end + start) // 2, size - room))
         if not first and not region.start:
@@ -290,8 +291,11 @@ class _Region:
         self.start, self._source = start, source
         self.is_truncated = start + len(source) < len(text)
         # Joins lines first and cleans up further only if the passage shown needs it, which is rare.
-        self.lines = source.split("\n")
-        self.line = " ".join(filter(None, map(str.strip, self.lines)))
+        if "\n" in source:
+            self.lines = source.split("\n")
+            self.line = " ".join(filter(None, map(str.strip, self.lines)))
+        else:
+            self.lines, self.line = [source], source.strip()
         self.is_unmoved = len(self.line) in (0, len(source))
 
     def make_plain(self) -> None:

@@ -32,12 +32,13 @@ class Client(Protocol):
 class InProcessClient:
     """Calls the ASGI application directly, which is several times faster than a socket."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
         self._app = app
+        self._timeout_s = timeout_s
 
     async def send(self, request: AttackRequest, credential: Mapping[str, str]) -> HttpResponse:
-        exchange = _Exchange(request)
-        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+        exchange = _Exchange(request, self._timeout_s)
+        async with asyncio.timeout(self._timeout_s):
             await self._app(_scope(request, {**request.headers, **credential}), exchange.receive, exchange.send)
         return exchange.response()
 
@@ -45,15 +46,15 @@ class InProcessClient:
 class _Exchange:
     """The messages of one request."""
 
-    def __init__(self, request: AttackRequest) -> None:
-        self._listen_s = request.listen_s
+    def __init__(self, request: AttackRequest, timeout_s: float) -> None:
+        self._connected_s = request.listen_s or timeout_s
         self._incoming: list[Message] = [{"type": "http.request", "body": request.body, "more_body": False}]
         self._sent: list[Message] = []
 
     async def receive(self) -> Message:
         if self._incoming:
             return self._incoming.pop()
-        await asyncio.sleep(self._listen_s or ANSWER_TIMEOUT_S)
+        await asyncio.sleep(self._connected_s)
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:

@@ -32,7 +32,7 @@ from msgspec.structs import replace
 
 from server.app import build_app
 from server.metrics import Metrics
-from tests.attack.app_client import Client, InProcessClient, SocketClient
+from tests.attack.app_client import ANSWER_TIMEOUT_S, Client, InProcessClient, SocketClient
 from tests.attack.cross_tenant import CrossTenantAttack, CrossTenantResult, count_visible, lend
 from tests.attack.follows import FollowResult, attack_follows
 from tests.attack.forged_oauth import ForgedOAuthResult, attack_oauth
@@ -83,6 +83,8 @@ class Effort(Struct, frozen=True):
     plugin_rounds: int
     sharing_calls: int
     sharing_s: float
+    # Exports are made one after the other, so the last of several takes long.
+    answer_s: float = ANSWER_TIMEOUT_S
 
 
 FULL = Effort(
@@ -212,14 +214,14 @@ class AttackResult(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def open_attacked_server(root: Path) -> AsyncIterator[AttackedServer]:
+async def open_attacked_server(root: Path, answer_s: float = ANSWER_TIMEOUT_S) -> AsyncIterator[AttackedServer]:
     settings = make_settings(root, **NO_RATE_LIMITS, **SHORT_TIMEOUTS)
     async with live(settings) as server:
         api = rest_client_of(server)
         *tenants, last = [await plant_tenant(api, name) for name in USERS]
         last, changes, canaries = await lend(api, last)
         tenants.append(last)
-        client = InProcessClient(build_app(server.runtime, Metrics()))
+        client = InProcessClient(build_app(server.runtime, Metrics()), answer_s)
         detector = LeakDetector(canaries | {tenant.name: tenant.canary for tenant in tenants})
         surface = await read_surface(api, USERS[0])
         yield AttackedServer(server, api, client, surface, tuple(tenants), detector, changes)
@@ -227,7 +229,7 @@ async def open_attacked_server(root: Path) -> AsyncIterator[AttackedServer]:
 
 async def attack(effort: Effort, directory: Path) -> AttackResult:
     started_at = time.monotonic()
-    async with open_attacked_server(directory / "data") as server:
+    async with open_attacked_server(directory / "data", effort.answer_s) as server:
         tenants, detector, surface = server.tenants, server.detector, server.surface
         visible = await count_visible(server.client, surface, tenants, detector, effort.control_calls)
         before = [await own_data(server.api, tenant) for tenant in tenants]
@@ -347,7 +349,12 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("--without needs TEST_STORAGE=postgres")
     effort = QUICK if options.quick else FULL
     factor = options.time
-    effort = replace(effort, calls_s=effort.calls_s * factor, socket_calls_s=effort.socket_calls_s * factor)
+    effort = replace(
+        effort,
+        calls_s=effort.calls_s * factor,
+        socket_calls_s=effort.socket_calls_s * factor,
+        answer_s=effort.answer_s * factor,
+    )
     logger.remove()
     with ExitStack() as stack:
         stack.enter_context(prepared_directory())

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import asyncpg
 from msgspec.structs import replace
 
-from config.postgres.sql import Statement
+from config.postgres.connection import Statement
 from sources.storage.postgres.statements import tenant_statement
 from sources.storage.postgres.tables import TENANT_ROLE
 from tests.servers.postgres import postgres_server

@@ -17,7 +17,7 @@ from server.protocol.dispatcher import Dispatcher
 from server.protocol.messages import Request
 from server.services import build_knowledge
 from server.stores import open_libraries
-from server.tools import add_sources
+from server.tools.source_tools import add_sources
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.storage.contract import Libraries
 from tests.build_settings import build_settings

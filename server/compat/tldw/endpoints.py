@@ -366,7 +366,7 @@ class TldwEndpoints:
         headers, settings = admitted.headers, self._runtime.settings
         if not headers.has_json_body():
             raise HttpStatusError("the body must be application/json", 415)
-        body = await read_body(http.receive, headers.get(b"content-length"), settings.body_max_bytes)
+        body = await read_body(http.receive, headers, settings.body_max_bytes)
         return decode_body(body, admitted.connection)
 
 

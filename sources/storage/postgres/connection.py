@@ -14,7 +14,14 @@ from msgspec import field
 
 from config.errors import Conflict, FlorilegiumError, InvalidParams, SourceTimeout, StorageError, Unavailable
 from config.event_counts import POSTGRES_EVENTS
-from config.postgres.connection import Parameters, PostgresConnection, Rows, StatementInterrupted, Transaction
+from config.postgres.connection import (
+    Parameters,
+    PostgresConnection,
+    Rows,
+    Statement,
+    StatementInterrupted,
+    Transaction,
+)
 from config.postgres.errors import (
     driver_errors,
     error_code,
@@ -23,7 +30,6 @@ from config.postgres.errors import (
     is_lock_timeout,
     storage_error,
 )
-from config.postgres.sql import Statement
 from sources.storage.job_queue import Job
 from sources.storage.postgres.statements import tenant_statement
 from sources.storage.postgres.tables import LIBRARY_SCHEMA, TENANT_ROLE, TENANT_SETTING

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
+from loguru import logger
 from msgspec import Struct
 
 from auth.postgres_control import CONTROL_SCHEMA_NAME
@@ -66,45 +67,6 @@ _MEASURED_FOR_S = 10.0
 _MEASURED_FOR_WRITES = 20
 
 
-class RowMeter:
-    """Implements `UsageMeter`."""
-
-    def __init__(self, database: "PostgresDatabase") -> None:
-        self._database = database
-        self._bytes = 0
-        self._measured_at = float("-inf")
-        self._writes = 0
-
-    def add_write(self) -> None:
-        self._writes += 1
-
-    async def estimated_bytes(self) -> int:
-        is_recent = time.monotonic() - self._measured_at < _MEASURED_FOR_S
-        return self._bytes if is_recent and self._writes < _MEASURED_FOR_WRITES else await self.used_bytes()
-
-    async def used_bytes(self) -> int:
-        def measure(connection: LibraryConnection) -> int:
-            tables = f"{_USED_BYTES}{_VECTOR_BYTES if self._database.has_vector_table else ''}"
-            [used] = connection.execute(f"SELECT CAST(sum(bytes) AS BIGINT) FROM ({tables}) AS used").fetchall()[0]
-            return int(used)
-
-        self._bytes = await self._database.read(_SOURCE, measure)
-        self._measured_at, self._writes = time.monotonic(), 0
-        return self._bytes
-
-    async def count_items(self) -> int:
-        counts = " UNION ALL ".join(f"SELECT count(*) AS items FROM {name} WHERE deleted = 0" for name in _ITEM_TABLES)
-
-        def count(connection: LibraryConnection) -> int:
-            [items] = connection.execute(f"SELECT CAST(sum(items) AS BIGINT) FROM ({counts}) counts").fetchall()[0]
-            return int(items)
-
-        return await self._database.read(_SOURCE, count)
-
-    async def count_passages(self) -> int:
-        return await self._database.read(_SOURCE, count_passages)
-
-
 T = TypeVar("T")
 
 # Jobs of one user that may read at the same time.
@@ -133,7 +95,7 @@ class DatabaseOptions(Struct, frozen=True, kw_only=True):
 
 
 class PostgresDatabase:
-    """Implements `UserDatabase`. `lease_count` is the number of calls that are using the library."""
+    """Implements `UserDatabase` and `UsageMeter`. `lease_count` is the number of calls that are using the library."""
 
     def __init__(self, user_id: UserId, options: DatabaseOptions) -> None:
         self.user_id = user_id
@@ -146,10 +108,11 @@ class PostgresDatabase:
         self._writer = JobLane()
         self._joint_reads = JointReads(self._run_joint_read)
         self._opening: asyncio.Task[str] | None = None
-        self._meter = RowMeter(self)
-        self.quota = UserQuota(self._meter, options.quota)
+        # When the used bytes were measured, and the number of writes since.
+        self._bytes, self._measured_at, self._writes = 0, float("-inf"), 0
+        self.quota = UserQuota(self, options.quota)
         self.counts = IndexCounts(options.vocabularies)
-        self.coverage = CoverageMemory()
+        self.coverage: CoverageMemory = {}
         self.index_builds = options.index_builds
         self.trigram_index = TrigramIndexBuilder(self)
         self.index_update = IndexUpdate(self)
@@ -210,11 +173,11 @@ class PostgresDatabase:
 
     def _find_and_run(self, work: LibraryWork[None], connection: LibraryConnection) -> None:
         schemas = self._options.schemas
-        ref = schemas.find(self.user_id, connection)
-        if ref is None or ref.tenant is None:
+        tenant, _ = schemas.find(self.user_id, connection)
+        if tenant is None:
             raise RunAlone
-        connection.enter_library(ref.tenant, has_role=schemas.has_role)
-        self._tenant = ref.tenant
+        connection.enter_library(tenant, has_role=schemas.has_role)
+        self._tenant = tenant
         work(connection)
         # A search has read the state of the index, which saves a transaction for it.
         self.index_update.is_current = known_index_state(connection) is not None and not is_outdated(connection)
@@ -234,7 +197,7 @@ class PostgresDatabase:
     async def write(self, source: str, index: TextIndex, work: LibraryWork[T], extra_ms: int = 0) -> T:
         """Runs the work in one transaction and indexes the rows that it wrote. `extra_ms` extends the deadline of the
         settings for a write that is known to be large."""
-        self._meter.add_write()
+        self._writes += 1
         self._has_new_writes = True
 
         def work_and_index(connection: LibraryConnection) -> T:
@@ -255,12 +218,25 @@ class PostgresDatabase:
         is_new, self._has_new_writes = self._has_new_writes, False
         return is_new
 
-    @property
-    def has_vector_table(self) -> bool:
-        return self._options.extension.is_installed
+    async def estimated_bytes(self) -> int:
+        is_recent = time.monotonic() - self._measured_at < _MEASURED_FOR_S
+        return self._bytes if is_recent and self._writes < _MEASURED_FOR_WRITES else await self.used_bytes()
 
     async def used_bytes(self) -> int:
-        return await self._meter.used_bytes()
+        tables = f"{_USED_BYTES}{_VECTOR_BYTES if self._options.extension.is_installed else ''}"
+        self._bytes = await self._read_number(f"SELECT CAST(sum(bytes) AS BIGINT) FROM ({tables}) AS used")
+        self._measured_at, self._writes = time.monotonic(), 0
+        return self._bytes
+
+    async def count_items(self) -> int:
+        counts = " UNION ALL ".join(f"SELECT count(*) AS items FROM {name} WHERE deleted = 0" for name in _ITEM_TABLES)
+        return await self._read_number(f"SELECT CAST(sum(items) AS BIGINT) FROM ({counts}) AS counts")
+
+    async def count_passages(self) -> int:
+        return await self.read(_SOURCE, count_passages)
+
+    async def _read_number(self, sql: str) -> int:
+        return await self.read(_SOURCE, lambda connection: int(connection.execute(sql).fetchall()[0][0]))
 
     async def vector_extension(self) -> VectorExtension:
         """Raises SemanticUnavailable if the server has no pgvector."""
@@ -272,7 +248,7 @@ class PostgresDatabase:
     async def exists(self) -> bool:
         """Whether the user has a library. Reading or writing creates it otherwise."""
         await self._options.prepare()
-        return await self.run_control("library", partial(self._options.schemas.find, self.user_id)) is not None
+        return any(await self.run_control("library", partial(self._options.schemas.find, self.user_id)))
 
     async def stop_background_work(self) -> None:
         """Builds of indexes must have been stopped."""
@@ -282,8 +258,10 @@ class PostgresDatabase:
     async def remove(self) -> None:
         # It would create the library again.
         await self.index_update.close()
-        await self.run_control("library", partial(self._options.schemas.remove, self.user_id))
+        indexes = await self.run_control("library", partial(self._options.schemas.remove, self.user_id))
         self._forget_tenant()
+        if indexes and not await self.index_builds.run(indexes):
+            logger.warning("The indexes of a library that was removed could not be dropped: they are empty")
 
     async def _run(self, source: str, work: LibraryWork[T], deadline_ms: int, mode: TransactionMode) -> T:
         """The first use of a library creates it, except by maintenance. After a removal, background work does not
@@ -340,10 +318,9 @@ class PostgresDatabase:
     async def _find(self, source: str) -> None:
         """Finds the tenant of a user who has one. Raises NoLibrary."""
         await self._options.prepare()
-        ref = await self.run_control(source, partial(self._options.schemas.find, self.user_id))
-        if ref is None or ref.tenant is None:
+        self._tenant, _ = await self.run_control(source, partial(self._options.schemas.find, self.user_id))
+        if self._tenant is None:
             raise NoLibrary("the library was removed")
-        self._tenant = ref.tenant
 
     async def _open(self, source: str) -> str:
         """Concurrent callers share one attempt, which continues if they are cancelled."""

@@ -144,9 +144,9 @@ class LibraryThread(threading.Thread):
         while (work := self._threads.next_work(self)) is not None:
             result, run_on = work
             try:
-                outcome = partial(_set_result, result, run_on(self))
+                outcome = partial(_settle, result, run_on(self))
             except BaseException as error:
-                outcome = partial(_set_exception, result, error)
+                outcome = partial(_settle, result, None, error)
             with suppress(RuntimeError):  # the event loop was closed
                 result.get_loop().call_soon_threadsafe(outcome)
             # They refer to the result, with the texts of all hits.
@@ -202,13 +202,12 @@ class LibraryThread(threading.Thread):
             connection.close()
 
 
-def _set_result(future: asyncio.Future[Any], value: object) -> None:
-    if not future.done():  # the caller has not given up
+def _settle(future: asyncio.Future[Any], value: object, error: BaseException | None = None) -> None:
+    if future.done():  # the caller has given up
+        return
+    if error is None:
         future.set_result(value)
-
-
-def _set_exception(future: asyncio.Future[Any], error: BaseException) -> None:
-    if not future.done():
+    else:
         future.set_exception(error)
 
 

@@ -31,6 +31,7 @@ from sources.storage.postgres.tables import (
     kind_digests,
     kind_table,
 )
+from sources.storage.postgres.vectors.vector_tables import hnsw_index_prefix
 from sources.storage.tables.sql import Delete
 
 
@@ -103,16 +104,12 @@ _OLD_COLUMNS = """
     WHERE old.table_schema = ? ORDER BY old.table_name, old.column_name
 """
 _OLD_TABLES = "SELECT tablename::text FROM pg_catalog.pg_tables WHERE schemaname = ?"
+_OWN_INDEXES = """
+    SELECT indexname::text FROM pg_catalog.pg_indexes WHERE schemaname = ? AND starts_with(indexname, CAST(? AS TEXT))
+"""
 # The new library makes its index and its vectors itself.
 _NOT_MOVED = ("index_entries", "index_words", "vectors", "vector_queue")
 _STATE_NOT_MOVED = "name NOT IN ('vectors', 'segment_version', 'compatible_with') AND name NOT LIKE '%lease'"
-
-
-class LibraryRef(Struct, frozen=True):
-    """The tenant of a library, or the schema of one that has not been moved."""
-
-    tenant: str | None
-    old_schema: str | None
 
 
 class LibrarySchemas:
@@ -143,27 +140,25 @@ class LibrarySchemas:
                 "use another"
             )
 
-    def find(self, user_id: UserId, connection: LibraryConnection) -> LibraryRef | None:
-        ref = LibraryRef(*connection.execute(_FIND.format(_MOVED), (user_id,)).fetchall()[0])
-        return ref if ref.tenant or ref.old_schema else None
+    def find(self, user_id: UserId, connection: LibraryConnection) -> tuple[str | None, str | None]:
+        """Returns the tenant of a user, or the schema of a library that has not been moved."""
+        [(tenant, old_schema)] = connection.execute(_FIND.format(_MOVED), (user_id,)).fetchall()
+        return tenant, old_schema
 
     def open(self, user_id: UserId, connection: LibraryConnection) -> tuple[str, bool]:
         """Returns the tenant of a user, and whether the library is new. Creates the library, or moves that of an
         earlier version, and then leaves the transaction in it."""
-        ref = self.find(user_id, connection)
-        if ref is not None and ref.tenant is not None:
-            return ref.tenant, False
         while True:
+            found, old_schema = self.find(user_id, connection)
+            if found is not None:
+                return found, False
             tenant = base64.b32encode(os.urandom(5)).decode().lower()[:_ID_CHARS]
             # Waits for another process that is doing the same.
             if connection.execute(_INSERT, (user_id, tenant, time.time())).fetchone() is not None:
                 break
-            ref = self.find(user_id, connection)
-            if ref is not None and ref.tenant is not None:
-                return ref.tenant, False
         state = {"segment_version": ENTRIES_VERSION}
-        if ref is not None and ref.old_schema is not None:
-            self._move(user_id, tenant, ref.old_schema, connection)
+        if old_schema is not None:
+            self._move(user_id, tenant, old_schema, connection)
         else:
             state[WRITES] = "0"
         rows = ", ".join(f"('{tenant}', '{name}', '{value}')" for name, value in state.items())
@@ -174,24 +169,32 @@ class LibrarySchemas:
             has_role=self.has_role,
         )
         if WRITES not in state:
-            _index_all(connection)
+            # Makes the full-text entries of all rows.
+            tables = (*TABLE_ENTRIES, "conversations", "messages", "media")
+            ids = {table: connection.execute(f"SELECT id FROM {table}").fetchall() for table in tables}
+            index_changes(connection, {table: [rowid for (rowid,) in own] for table, own in ids.items()})
         return tenant, True
 
-    def remove(self, user_id: UserId, connection: LibraryConnection) -> None:
-        ref = self.find(user_id, connection)
+    def remove(self, user_id: UserId, connection: LibraryConnection) -> list[str]:
+        """Returns the statements that drop the library's own indexes. They cannot run in a transaction."""
+        tenant, old_schema = self.find(user_id, connection)
         connection.execute("DELETE FROM tenants WHERE user_id = ?", (user_id,))
         connection.execute("DELETE FROM libraries WHERE user_id = ?", (user_id,))
-        if ref is not None and ref.old_schema is not None:
-            connection.run_script(f'DROP SCHEMA IF EXISTS "{ref.old_schema}" CASCADE')
-        if ref is not None and ref.tenant is not None:
+        if old_schema is not None:
+            connection.run_script(f'DROP SCHEMA IF EXISTS "{old_schema}" CASCADE')
+        indexes: list[str] = []
+        if tenant is not None:
+            rows = connection.execute(_OWN_INDEXES, (LIBRARY_SCHEMA, hnsw_index_prefix(tenant)))
+            indexes = [f"DROP INDEX CONCURRENTLY IF EXISTS {LIBRARY_SCHEMA}.{name}" for (name,) in rows]
             existing = {name for (name,) in connection.execute(_OLD_TABLES, (LIBRARY_SCHEMA,))}
-            connection.enter_library(ref.tenant, has_role=self.has_role)
+            connection.enter_library(tenant, has_role=self.has_role)
             # Also those of kinds that are no longer installed. The state first, so that writers wait, and see then that
             # the library is gone.
             for table in ("state", *reversed(TENANT_TABLES), *sorted(existing - set(TENANT_TABLES))):
                 if table in existing:
                     connection.execute(Delete(table))
             connection.leave_library()
+        return indexes
 
     def _is_current(self, connection: PostgresConnection) -> bool:
         saved: dict[str, str] = dict(connection.execute(_READ_SCHEMA).fetchall())
@@ -246,12 +249,3 @@ class LibrarySchemas:
         tables = {name for (name,) in connection.execute(_OLD_TABLES, (schema,))}
         if tables <= set(TENANT_TABLES):
             connection.run_script(f'DROP SCHEMA "{schema}" CASCADE')
-
-
-def _index_all(connection: LibraryConnection) -> None:
-    """Makes the full-text entries of all rows."""
-    rowids = {
-        table: [rowid for (rowid,) in connection.execute(f"SELECT id FROM {table}")]
-        for table in (*TABLE_ENTRIES, "conversations", "messages", "media")
-    }
-    index_changes(connection, rowids)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from string import punctuation
 
 from config.errors import StorageError
-from config.postgres.sql import Statement, number_parameters
+from config.postgres.connection import Statement, number_parameters
 from sources.storage.postgres.tables import LIBRARY_SCHEMA, TENANT_TABLES
 from sources.storage.tables.sql import Delete, Insert, Update, conflict_clause
 

@@ -1,4 +1,4 @@
-from config.postgres.sql import number_parameters, plain_statement
+from config.postgres.connection import number_parameters, plain_statement
 from tests.cases import each_case
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from server.protocol.catalog import SUBSCRIPTION_KEY, Change
 from server.protocol.dispatcher import SERVER_INFO_KEY
-from server.transports.http import WATCH_AFTER_S, _DisconnectWatch
+from server.transports.http import WATCH_AFTER_S, DisconnectWatch
 from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ELICITATION, MODERN, ModernClient, message, modern_headers, modern_params, text_of
@@ -302,7 +302,7 @@ async def test_a_long_call_leaves_nothing_to_the_garbage_collector(server: LiveS
         gate.opened.set()
         assert (await call).status == 200
         async with asyncio.timeout(WAIT_MAX_S):
-            while any(isinstance(one, _DisconnectWatch) for one in gc.get_objects()):
+            while any(isinstance(one, DisconnectWatch) for one in gc.get_objects()):
                 await asyncio.sleep(0.01)
     finally:
         gc.enable()

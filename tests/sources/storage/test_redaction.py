@@ -13,7 +13,7 @@ from sources.query import parse
 from sources.records import Message
 from sources.storage.collections.chats import HIDDEN, Chats
 from sources.storage.contract import ExactSearch, Library, MessageSearch, MetadataFilter, Search
-from sources.storage.postgres.collections import PostgresChats
+from sources.storage.postgres.libraries import PostgresChats
 from sources.storage.sqlite.collections import SqliteChats
 from tests.cases import each_case
 from tests.sources.storage.library_fixture import LibraryFixture

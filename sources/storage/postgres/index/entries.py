@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from config.postgres.connection import PostgresConnection, decode_rows
-from config.postgres.sql import rows_as_json
+from config.postgres.connection import PostgresConnection, decode_rows, rows_as_json
 from sources.installed import TABLE_KINDS
 from sources.kinds import Kind
-from sources.storage.postgres.search.tsquery import ColumnLabels, IndexedColumn, index_tokens, make_tsvector
+from sources.storage.postgres.search.tsquery import Restriction, index_tokens, make_tsvector
 from sources.storage.postgres.tables import kind_digests
 from sources.storage.search.vocabulary import NEAR_MAX_CHARS, NEAR_MIN_CHARS
 from sources.storage.tables.kind_tables import index_columns, indexed_sql, text_index
@@ -102,15 +101,18 @@ class EntryKind(Struct, frozen=True):
     def collection(self) -> str:
         return self.index.removesuffix("_index")
 
-    @property
-    def column_labels(self) -> ColumnLabels:
-        return ColumnLabels(self.columns, tuple(self.labels), tuple(self.field_prefixes))
+    def restriction(self, columns: Sequence[str]) -> Restriction:
+        """Returns what restricts a search to these columns: their labels, or the prefixes of their own lexemes."""
+        indexes = [self.columns.index(name) for name in columns if name in self.columns]
+        if self.field_prefixes:
+            return Restriction(prefixes=tuple(self.field_prefixes[index] for index in indexes))
+        return Restriction(labels="".join(sorted({self.labels[index] for index in indexes})))
 
     def tsvector(self, tenant: str, forms: Sequence[str]) -> tuple[int, str, set[str]]:
         """Returns the number of words without those of the title, the tsvector, and the words."""
         tokens = [index_tokens(form) for form in forms]
         prefixes = self.field_prefixes or [""] * len(tokens)
-        columns = [IndexedColumn(*column) for column in zip(tokens, self.labels, prefixes, strict=True)]
+        columns = zip(tokens, self.labels, prefixes, strict=True)
         distinct = set().union(*tokens)
         words = {self.prefix + word for word in distinct if NEAR_MIN_CHARS <= len(word) <= NEAR_MAX_CHARS}
         return sum(map(len, tokens[1:])), make_tsvector(columns, tenant + self.prefix), words

@@ -8,7 +8,7 @@ nearest, of which it can miss some.
 
 import struct
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -39,26 +39,10 @@ _FLOAT = struct.Struct("f")
 # Rowid, number of the passage, its start and end, inner product.
 _Near = tuple[int, int, int, int, float]
 
-# How long a coverage is known.
+# How long a coverage is known: counting takes time while many rows are waiting, and every search reports it.
 _KNOWN_FOR_S = 1.0
-
-
-class CoverageMemory:
-    """The share of a library that has vectors, counted at most once in a while: counting takes time while many rows are
-    waiting, and every search reports it."""
-
-    def __init__(self) -> None:
-        # The share and when it was counted, by the number of a kind and that of a model.
-        self._shares: dict[tuple[int, int], tuple[float, float]] = {}
-
-    def share(self, kind: int, model: int, count: Callable[[], float]) -> float:
-        now = time.monotonic()
-        known = self._shares.get((kind, model))
-        if known is not None and now - known[1] < _KNOWN_FOR_S:
-            return known[0]
-        share = count()
-        self._shares[kind, model] = (share, now)
-        return share
+# The share of a library that has vectors and when it was counted, by the number of a kind and that of a model.
+CoverageMemory = dict[tuple[int, int], tuple[float, float]]
 
 
 class LibraryQueryVector(Struct, frozen=True):
@@ -114,13 +98,15 @@ class LibraryScan:
         if is_current and not is_queued(self._connection, self._kind):
             return SemanticStatus("on", 1.0)
 
-        def share() -> float:
+        now, coverage = time.monotonic(), self._query.coverage
+        share, counted_at = coverage.get((self._kind, model), (0.0, float("-inf")))
+        if now - counted_at >= _KNOWN_FOR_S:
             old_model = 0 if is_current else model
             # Not counted by `count`, which remembers counts until text changes.
-            return kind_coverage(self._count, self._kind, state if model else None, old_model).share
-
+            share = kind_coverage(self._count, self._kind, state if model else None, old_model).share
+            coverage[self._kind, model] = (share, now)
         # Rounded down, because 1 means that nothing is missing.
-        known = int(self._query.coverage.share(self._kind, model, share) * 1000) / 1000
+        known = int(share * 1000) / 1000
         return SemanticStatus("on") if known >= 1 else SemanticStatus("partial", known, self._query.stop)
 
     def nearest(

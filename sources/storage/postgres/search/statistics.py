@@ -16,8 +16,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from config.postgres.connection import decode_rows
-from config.postgres.sql import rows_as_json
+from config.postgres.connection import decode_rows, rows_as_json
 from sources.query import ParsedQuery
 from sources.query.parser import can_have_near_terms
 from sources.records import SemanticStatus

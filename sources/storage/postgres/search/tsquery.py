@@ -13,7 +13,7 @@ another tenant, also not by mistake.
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
@@ -44,32 +44,28 @@ _POSITION_BYTES = 2
 _FEWER_POSITIONS = (POSITIONS_PER_LEXEME, 64, 16, 4, 1)
 
 
-class IndexedColumn(Struct, frozen=True):
-    """The tokens of one column. `label` is A, B, C or D; `field_prefix` is put before lexemes that are found only in
-    this column, if the label is not enough to tell it from others."""
-
-    tokens: Sequence[str]
-    label: str
-    field_prefix: str = ""
+# The tokens of a column, its label (A, B, C or D), and what is put before lexemes that are found only in this column,
+# if the label is not enough to tell it from others.
+IndexedColumn = tuple[Sequence[str], str, str]
 
 
-def make_tsvector(columns: Sequence[IndexedColumn], prefix: str) -> str:
+def make_tsvector(columns: Iterable[IndexedColumn], prefix: str) -> str:
     """Returns a tsvector in its text form. `prefix` is put before each lexeme."""
     positions: dict[str, list[str]] = {}
     start = 0
-    for column in columns:
-        label = "" if column.label == "D" else column.label
+    for tokens, label, field_prefix in columns:
+        shown_label = "" if label == "D" else label
         offsets: defaultdict[str, list[int]] = defaultdict(list)
-        for offset, token in enumerate(column.tokens):
+        for offset, token in enumerate(tokens):
             offsets[token].append(offset)
         for token, own in offsets.items():
-            places = [f"{(start + offset) % LAST_POSITION + 1}{label}" for offset in own[:POSITIONS_PER_LEXEME]]
+            places = [f"{(start + offset) % LAST_POSITION + 1}{shown_label}" for offset in own[:POSITIONS_PER_LEXEME]]
             word = clip_lexeme(token)
             positions.setdefault(prefix + word, []).extend(places)
-            if column.field_prefix:
-                positions.setdefault(prefix + column.field_prefix + word, []).extend(places)
+            if field_prefix:
+                positions.setdefault(prefix + field_prefix + word, []).extend(places)
         # No phrase extends from one column to the next.
-        start += len(column.tokens) + 1
+        start += len(tokens) + 1
     for positions_max in _FEWER_POSITIONS:
         size = sum(
             len(lexeme.encode()) + _LEXEME_BYTES + _POSITION_BYTES * min(len(places), positions_max)
@@ -135,20 +131,6 @@ MATCH = tsquery()
 # A lexeme that no index contains: tokens have no punctuation.
 NOTHING = "'-'"
 _LEXEME = re.compile(r"'((?:[^'\\]|''|\\\\)*)'(?::(\*?)([A-D]*))?")
-
-
-class ColumnLabels(Struct, frozen=True):
-    """How the columns of an index are told apart: by the label of each, or by a prefix of their own lexemes."""
-
-    columns: tuple[str, ...]
-    labels: tuple[str, ...]
-    field_prefixes: tuple[str, ...] = ()
-
-    def restriction(self, columns: Sequence[str]) -> "Restriction":
-        indexes = [self.columns.index(name) for name in columns if name in self.columns]
-        if self.field_prefixes:
-            return Restriction(prefixes=tuple(self.field_prefixes[index] for index in indexes))
-        return Restriction(labels="".join(sorted({self.labels[index] for index in indexes})))
 
 
 class Restriction(Struct, frozen=True):

@@ -297,8 +297,7 @@ def _compile(table: str, columns: tuple[tuple[str, ...], ...], expression: Expre
 @cache
 def _restrictions(table: str, columns: tuple[tuple[str, ...], ...]) -> list[Restriction]:
     """`columns` are those that are searched, those of titles, and those of phrases. Without any, all are."""
-    labels = ENTRY_KINDS[table].column_labels
-    return [labels.restriction(names) if names else EVERYWHERE for names in columns]
+    return [ENTRY_KINDS[table].restriction(names) if names else EVERYWHERE for names in columns]
 
 
 TSQUERY = TsqueryEngine()

@@ -163,10 +163,7 @@ class EmbeddingTakeover:
         self._control = control
         self._end_lease = end_lease
         self._has_new_text = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Called once."""
+        # At once: a process that no user calls must continue the work of one that has ended, too.
         self._task = asyncio.create_task(self._run())
 
     def notify(self) -> None:
@@ -175,8 +172,6 @@ class EmbeddingTakeover:
 
     async def close(self) -> None:
         """Lets other processes continue at once."""
-        if self._task is None:
-            return
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task

@@ -421,8 +421,8 @@ def encode_vector(vector: bytes) -> str:
     return f"[{','.join(map(str, array('b', vector)))}]"
 
 
-def hnsw_index_name(tenant: str, model: int, kind: int) -> str:
-    return f"vectors_hnsw_{tenant}_{model:d}_{kind:d}"
+def hnsw_index_prefix(tenant: str) -> str:
+    return f"vectors_hnsw_{tenant}_"
 
 
 def _delete_listed(connection: PostgresConnection, table: str, rows: Sequence[VectorRow], condition: str = "") -> None:
@@ -496,15 +496,16 @@ class HnswIndex(Struct, frozen=True):
     def statements(self, extension: VectorExtension) -> tuple[str, ...]:
         """Removes what an interrupted build left, and the index of a model that is no longer used. The dimension is
         that of the model, because an index needs one and the table has vectors of any."""
-        tenant, name = self.tenant, hnsw_index_name(self.tenant, self.model, self.kind)
+        prefix = hnsw_index_prefix(self.tenant)
+        name = f"{prefix}{self.model:d}_{self.kind:d}"
         vector = f"(CAST(vector AS {extension.vector_type}({self.dimension:d})))"
-        old = [hnsw_index_name(tenant, model, self.kind) for model in range(max(1, self.model - 3), self.model)]
+        old = [f"{prefix}{model:d}_{self.kind:d}" for model in range(max(1, self.model - 3), self.model)]
         return (
             *(f"DROP INDEX CONCURRENTLY IF EXISTS {LIBRARY_SCHEMA}.{one}" for one in (*old, name)),
             (
                 f"CREATE INDEX CONCURRENTLY {name} ON {LIBRARY_SCHEMA}.vectors "
                 f"USING hnsw ({vector} {extension.schema}.halfvec_ip_ops) "
-                f"WHERE tenant_id = '{tenant}' AND model = {self.model:d} AND kind = {self.kind:d}"
+                f"WHERE tenant_id = '{self.tenant}' AND model = {self.model:d} AND kind = {self.kind:d}"
             ),
         )
 

@@ -43,7 +43,7 @@ _NO_TRANSACTION = "SELECT 1"
 
 
 class FileReplaced(StorageError):
-    """Somebody deleted or replaced a file while it was open. Nothing was written."""
+    """Somebody deleted or replaced a file while it was open, or a job could not attach it. Nothing was written."""
 
     def __init__(self, path: Path) -> None:
         super().__init__("the file of this library was deleted or replaced; try again")
@@ -80,6 +80,10 @@ class JobConnection(RowConnection):
         self.job_number = 0
         # The files of a reader, which has no other. The schema of a file is named like its kind.
         self.attached: dict[str, AttachedFile] = {}
+        # Attaches files that no call has needed yet.
+        self.pending: dict[str, Callable[[JobConnection], None]] = {}
+        # Files that SQLite may have attached, but that cannot be used.
+        self.half_attached: set[str] = set()
         # The temporary tables that were created since the last rollback, which would have removed them.
         self.temporary_tables: set[str] = set()
         # A second safeguard: it stops a job even while the event loop is too busy to do so.
@@ -88,6 +92,12 @@ class JobConnection(RowConnection):
     def watch_file(self, path: Path) -> None:
         """Makes every job fail with FileReplaced once another file, or none, has this path."""
         self._files[path] = path.stat()
+
+    def attach_pending(self, kind: str) -> None:
+        """Attaches a file unless it is attached or could not be."""
+        if (attach := self.pending.get(kind)) is not None:
+            attach(self)
+            del self.pending[kind]
 
     def schema_of(self, kind: str) -> str:
         """Returns the schema name of a file: a writer has only one, as its main database."""
@@ -223,6 +233,7 @@ class QueuedConnection(aiosqlite.Connection):
         self.joint_reads = job_queue.JointReads(self._read_jointly)
         # Those of the connection, once it is open.
         self.attached: dict[str, AttachedFile] = {}
+        self.pending: dict[str, Callable[[JobConnection], None]] = {}
         self.on_stuck: Callable[[QueuedConnection], None] | None = None
 
     @property
@@ -238,7 +249,7 @@ class QueuedConnection(aiosqlite.Connection):
                 await self._stopped
             raise
         assert isinstance(self._connection, JobConnection)
-        self.attached = self._connection.attached
+        self.attached, self.pending = self._connection.attached, self._connection.pending
         return self
 
     def read(self, work: Work[T], limit_s: float) -> asyncio.Future[T]:

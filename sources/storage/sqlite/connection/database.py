@@ -124,8 +124,11 @@ class LibraryReader:
         # By the sources to which a credential is restricted; None for all.
         self._statistics: dict[frozenset[str] | None, CorpusStatistics] = {}
         self.lazy = LazyConnection(self._open)
+        # The files to attach when the connection is opened. The first is always attached: most calls need it.
+        self.wanted: set[DatabaseKind] = {files[0].schema.kind}
 
-    async def open(self, limit_s: float) -> QueuedConnection:
+    async def open(self, kind: DatabaseKind, limit_s: float) -> QueuedConnection:
+        self.wanted.add(kind)
         return self.lazy.connection or await open_in_time(self.lazy, limit_s)
 
     async def close(self) -> None:
@@ -136,9 +139,10 @@ class LibraryReader:
         connection = self.lazy.connection
         if connection is None:
             return
-        if kind not in connection.attached:
+        attached = connection.attached.get(kind)
+        if attached is None and kind not in connection.pending:
             await connection.attach(attach, self._options.deadline_ms / 1000)
-        elif connection.attached[kind].is_immutable:
+        elif attached is not None and attached.is_immutable:
             await self.close()
 
     def statistics(self, sources: frozenset[str] | None) -> CorpusStatistics:
@@ -149,7 +153,9 @@ class LibraryReader:
         return statistics
 
     async def _open(self) -> QueuedConnection:
-        return await open_connection(self._files[0].user_id, self._options, partial(connect_reader, self._files))
+        return await open_connection(
+            self._files[0].user_id, self._options, partial(connect_reader, self._files, self.wanted)
+        )
 
 
 async def open_connection(
@@ -195,10 +201,10 @@ class Database:
         limit_s = deadline_ms / 1000
         try:
             while True:
-                connection = self._reader.lazy.connection or await self._reader.open(limit_s)
+                connection = self._reader.lazy.connection or await self._reader.open(self.kind, limit_s)
                 attached = connection.attached
                 if self.kind not in attached:
-                    # It could not be opened before. If that has not changed, this raises the error.
+                    # If it cannot be opened, this raises the error.
                     await connection.attach(self._attach, limit_s)
                     attached = connection.attached
                 if attached[self.kind].has_outdated_rows and self._updating is None:
@@ -217,6 +223,7 @@ class Database:
                         if error.path == self.path:
                             await self._close_replaced()
                             raise
+                        self._reader.wanted.update(DATABASE_KINDS)
                         await self._reader.close()
         except (*DATABASE_ERRORS, TimeoutError) as error:
             raise translate(error, source, deadline_ms) from error
@@ -290,6 +297,7 @@ class Database:
         return connection
 
     def _attach(self, connection: JobConnection) -> None:
+        connection.pending.pop(self.kind, None)
         if self.kind not in connection.attached:  # by another call
             attach_file(connection, self._file, self._options, time.monotonic() + self._options.deadline_ms / 1000)
 

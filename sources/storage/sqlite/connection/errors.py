@@ -62,6 +62,10 @@ def is_damage(error: Exception) -> bool:
     return _primary_code(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR}
 
 
+def is_interrupted(error: Exception) -> bool:
+    return _primary_code(error) == sqlite3.SQLITE_INTERRUPT
+
+
 def too_many_open_files() -> Unavailable:
     return Unavailable("too many open files; try again in a moment")
 
@@ -85,7 +89,7 @@ def translate(error: Exception, source: str, deadline_ms: int) -> FlorilegiumErr
     if isinstance(error, TimeoutError):
         return SourceTimeout(source, deadline_ms)
     primary = _primary_code(error)
-    if primary == sqlite3.SQLITE_INTERRUPT:
+    if is_interrupted(error):
         return SourceTimeout(source, deadline_ms)
     if is_busy(error):
         return Unavailable(f"{source} is busy; try again in a moment")

@@ -3,8 +3,9 @@ is read-only or another process holds a lock."""
 
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +24,7 @@ from sources.storage.sqlite.connection.connection import (
     BUSY_PAUSE_S,
     BUSY_TIMEOUT_MS,
     AttachedFile,
+    FileReplaced,
     JobConnection,
 )
 from sources.storage.sqlite.index.text_index import lacks_weights, segment_version
@@ -32,14 +34,10 @@ from sources.text.segmentation import SEGMENT_VERSION, contains_literal, literal
 _CACHED_STATEMENTS = 256
 _LOG_MAX_BYTES = 8 * 1024 * 1024
 _MIGRATION_MAX_S = 600.0
+# How long a search waits for a locked file that it needs only to count terms.
+_LOCK_WAIT_S = 0.5
 
-_COMMON_PRAGMAS = (
-    f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}",
-    "PRAGMA trusted_schema = OFF",
-    "PRAGMA cell_size_check = ON",
-    "PRAGMA foreign_keys = ON",
-    "PRAGMA temp_store = MEMORY",
-)
+_COMMON_PRAGMAS = ("PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON", "PRAGMA temp_store = MEMORY")
 
 
 class SqliteOptions(Struct, frozen=True):
@@ -67,6 +65,7 @@ class SqliteOptions(Struct, frozen=True):
     def writer_pragmas(self) -> tuple[str, ...]:
         return (
             *_COMMON_PRAGMAS,
+            "PRAGMA foreign_keys = ON",
             f"PRAGMA cache_size = -{self.cache_kib}",
             "PRAGMA journal_mode = WAL",
             f"PRAGMA synchronous = {self.durability.upper()}",
@@ -152,45 +151,66 @@ def connect_writer(file: DatabaseFile, options: SqliteOptions, due: float) -> Jo
     return connection
 
 
-def connect_reader(files: Sequence[DatabaseFile], options: SqliteOptions, due: float) -> JobConnection:
-    """Connects to all files of a library at once: each connection parses the schema of every file that it reads, which
-    takes more memory and time than anything else. A file that cannot be opened fails only those who read it, and one
-    that was never used is created when it is read."""
+def connect_reader(
+    files: Sequence[DatabaseFile], wanted: Collection[DatabaseKind], options: SqliteOptions, due: float
+) -> JobConnection:
+    """Connects to the files of a library at once: each connection parses the schema of every file that it reads, which
+    takes more memory and time than anything else. Therefore a file that is not wanted now is attached when it is.
+
+    A file that cannot be opened fails only those who read it, and one that was never used is created when it is read.
+    """
     connection = _connect(":memory:", options.reader_pragmas, due)
     try:
         for file in files:
-            if not file.has_content:
-                continue
-            try:
-                attach_file(connection, file, options, due)
-            except (StorageError, *DATABASE_ERRORS) as error:
-                if errors.is_out_of_descriptors(error):
-                    raise
-                # Whoever reads it tries again, and gets the error.
-                logger.warning("The {} file of a library cannot be opened: {}", file.schema.kind, error)
+            if file.has_content:
+                connection.pending[file.schema.kind] = partial(_attach_if_possible, file, options)
+        for kind in [kind for kind in connection.pending if kind in wanted]:
+            connection.attach_pending(kind)
     except BaseException as error:
         _close_after(error, connection)
         raise
     return connection
 
 
+def _attach_if_possible(file: DatabaseFile, options: SqliteOptions, connection: JobConnection) -> None:
+    is_within_job = connection.in_transaction
+    wait_s = _LOCK_WAIT_S if is_within_job else options.deadline_ms / 1000
+    try:
+        attach_file(connection, file, options, time.monotonic() + wait_s)
+    except (StorageError, *DATABASE_ERRORS) as error:
+        if errors.is_interrupted(error) or errors.is_out_of_descriptors(error):
+            raise
+        if is_within_job:
+            # SQLite cannot commit the transaction. The call is repeated on a connection that attaches all files first.
+            raise FileReplaced(file.path) from error
+        # Whoever reads it tries again, and gets the error.
+        logger.warning("The {} file of a library cannot be opened: {}", file.schema.kind, error)
+
+
 def attach_file(connection: JobConnection, file: DatabaseFile, options: SqliteOptions, due: float) -> None:
     """Attaches a file to a reader. Creates or migrates it first if necessary."""
-    kind = file.schema.kind
-    is_immutable = _attach(connection, kind, file.ensure_path(), due)
+    kind, schema = file.schema.kind, file.schema
+    if kind in connection.half_attached:
+        _detach(connection, kind)
     try:
-        is_complete = kinds.is_current(file.schema, kinds.schema_version(connection, kind))
+        version, is_immutable = _attach(connection, kind, file.ensure_path(), due)
+        is_complete = kinds.is_current(schema, version)
         if is_complete and not is_immutable:
             is_complete = not _lacks_kinds(connection, kind, kind)
         if not is_complete:
+            if connection.in_transaction:  # in which it cannot be detached
+                raise FileReplaced(file.path)
             connection.execute(f"DETACH {kind}")
             connect_writer(file, options, due).close()
             _attach(connection, kind, file.ensure_path(), due)
         connection.execute(f"PRAGMA {kind}.cache_size = -{options.cache_kib}")
         is_outdated = segment_version(connection, kind) != SEGMENT_VERSION
         connection.watch_file(file.path)
-        tables = f"SELECT name FROM {kind}.sqlite_schema WHERE type = 'table' AND name GLOB '*_index'"  # noqa: S608 - constants
-        names = frozenset(name for (name,) in connection.execute(tables))
+        names = frozenset(table.index.table for table in schema.segmented)
+        if is_immutable:
+            # Those of kinds that other distributions add could not be created.
+            tables = f"SELECT name FROM {kind}.sqlite_schema WHERE type = 'table'"  # noqa: S608 - a constant
+            names &= {name for (name,) in connection.execute(tables)}
         if kind == "chacha" and connection.attached:
             # Every file has a table `state`. Without a schema, this would be that of the file that was attached first.
             connection.execute("PRAGMA query_only = OFF")
@@ -198,15 +218,21 @@ def attach_file(connection: JobConnection, file: DatabaseFile, options: SqliteOp
             connection.execute("PRAGMA query_only = ON")
         connection.attached[kind] = AttachedFile(
             names,
-            # On a read-only disk, those of kinds that other distributions add may not exist.
-            tuple([index for index in file.schema.counted_indexes if index.table in names]),
+            tuple([index for index in schema.counted_indexes if index.table in names]),
             is_immutable,
-            has_outdated_rows=is_outdated or (file.schema.has_text_weights and lacks_weights(connection)),
+            has_outdated_rows=is_outdated or (schema.has_text_weights and lacks_weights(connection)),
         )
     except BaseException:
-        with suppress(*DATABASE_ERRORS):  # it is not attached
-            connection.execute(f"DETACH {kind}")
+        connection.half_attached.add(kind)
+        _detach(connection, kind)
         raise
+
+
+def _detach(connection: JobConnection, kind: str) -> None:
+    """Detaches a file that could not be used. In a transaction that has read it, that is not possible."""
+    with suppress(*DATABASE_ERRORS):
+        connection.execute(f"DETACH {kind}")
+        connection.half_attached.discard(kind)
 
 
 def _lacks_kinds(connection: JobConnection, kind: DatabaseKind, schema: str) -> bool:
@@ -214,30 +240,28 @@ def _lacks_kinds(connection: JobConnection, kind: DatabaseKind, schema: str) -> 
     return kind == "chacha" and not kinds.has_current_kinds(connection, schema)
 
 
-def _attach(connection: JobConnection, kind: str, path: Path, due: float) -> bool:
-    """Attaches a file, as immutable if the disk is read-only. Returns whether it is."""
+def _attach(connection: JobConnection, kind: str, path: Path, due: float) -> tuple[int, bool]:
+    """Attaches a file, as immutable if the disk is read-only. Returns the version of its schema, and whether it is."""
     attach = f"ATTACH DATABASE ? AS {kind}"
     try:
         _execute_with_retry(connection, attach, due, (str(path),))
-        kinds.schema_version(connection, kind)  # SQLite does not read the file before
+        return kinds.schema_version(connection, kind), False  # SQLite does not read the file before
     except sqlite3.OperationalError as error:
         if not errors.is_unwritable(error) or errors.is_out_of_descriptors(error):
             raise
-    else:
-        return False
     with suppress(*DATABASE_ERRORS):  # it may not be attached
         connection.execute(f"DETACH {kind}")
     # On a read-only disk no log can be created. If there is none, the file itself is complete.
     log = path.with_name(path.name + "-wal")
     option = "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
     _execute_with_retry(connection, attach, due, (f"{path.as_uri()}?{option}",))
-    kinds.schema_version(connection, kind)
-    return True
+    return kinds.schema_version(connection, kind), True
 
 
 def _connect(path: Path | str, pragmas: Sequence[str], due: float) -> JobConnection:
     connection = sqlite3.connect(
         path,
+        timeout=BUSY_TIMEOUT_MS / 1000,
         uri=path == ":memory:",  # files can be attached by URIs then
         factory=JobConnection,
         isolation_level=None,

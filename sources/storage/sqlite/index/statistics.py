@@ -310,9 +310,11 @@ class CorpusStatistics:
         return Corpus(rows, tuple(frequencies))
 
     def _readable(self, connection: JobConnection) -> Iterator[LibraryFile]:
-        """Yields the files that are not damaged."""
-        for kind, attached in connection.attached.items():
-            if not attached.is_damaged:
+        """Yields the files that are not damaged. One that no call has needed is attached when it is reached."""
+        for kind in (*connection.attached, *connection.pending):
+            connection.attach_pending(kind)
+            attached = connection.attached.get(kind)
+            if attached is not None and not attached.is_damaged:
                 try:
                     file = self._file(connection, kind)
                 except DATABASE_ERRORS as error:

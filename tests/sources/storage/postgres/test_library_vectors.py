@@ -167,7 +167,11 @@ async def test_many_passages_are_found_with_an_index(database_url: str, tmp_path
     async with open_postgres(database_url, tmp_path, _ENDING, **SEMANTIC) as libraries:
         await _forget_indexes(libraries)
         exact = await _rank(libraries)
-    assert exact == by_index
+        assert exact == by_index
+        await libraries.engine.remove(libraries.context("ada").user_id)
+    connection = await asyncpg.connect(database_url)
+    assert not await connection.fetch("SELECT indexname FROM pg_indexes WHERE indexname LIKE '%hnsw%'")
+    await connection.close()
 
 
 async def _rank(libraries: LibraryFixture) -> list[tuple[str, float]]:

@@ -1,4 +1,4 @@
-"""One reader attaches all files of a user; a damaged or replaced one does not affect the others."""
+"""One reader attaches the files of a user as they are needed; a damaged or replaced one does not affect the others."""
 
 import shutil
 from pathlib import Path
@@ -8,7 +8,9 @@ import pytest
 from config.errors import StorageError
 from sources.drafts import NoteDraft, PromptDraft
 from sources.query import parse
+from sources.storage.contract import Library
 from sources.storage.search.engine import OWN_ROWS_MIN
+from sources.storage.sqlite.collections import SqliteLibrary
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite
 
 
@@ -33,6 +35,25 @@ async def test_terms_are_counted_in_all_files_including_new_ones(tmp_path: Path)
         assert await count_rows(libraries) == 51
         async with libraries.library("ben") as ben:
             assert (await ben.corpus(parse("tea"), 10_000)).rows == 0
+
+
+def attached_kinds(library: Library) -> list[str]:
+    assert isinstance(library, SqliteLibrary)
+    connection = library._databases.reader.lazy.connection
+    assert connection is not None
+    return sorted(connection.attached)
+
+
+async def test_file_is_attached_when_a_call_needs_it(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as libraries:
+        await create_items(libraries)
+        async with libraries.library("ada") as ada:
+            await ada.notes.create_many([NoteDraft(content="milk")] * OWN_ROWS_MIN)
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
+        assert (await ada.notes.search(make_search("milk"))).total == OWN_ROWS_MIN
+        assert attached_kinds(ada) == ["chacha"]
+        assert (await ada.corpus(parse("tea"), 10_000)).rows == OWN_ROWS_MIN + 51
+        assert attached_kinds(ada) == ["chacha", "prompts"]
 
 
 async def test_bookmarks_are_read_from_their_file_if_another_was_used_first(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from config.errors import SourceTimeout, StorageError
 from config.paths import DataRoot
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft
+from sources.query import parse
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.index.text_index import weigh_batch
 from sources.storage.sqlite.schema.kinds import migrate
@@ -147,6 +148,19 @@ async def test_texts_of_a_media_file_of_schema_2_are_weighed_in_batches(tmp_path
         }
         (hit,) = (await ada.media.search(make_search('"galleon 7"'))).hits
         assert hit.text_weight == TokenScale().weigh(texts["Ship 7"])
+
+
+async def test_older_file_is_migrated_by_a_search_that_counts_its_terms(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
+        await ada.media.create(MediaDraft(title="Ship", content="The galleon left."))
+        await ada.notes.create(NoteDraft(content="galleon"))
+    file = DataRoot(tmp_path).paths_of(libraries.context("ada").user_id).media
+    _restore_schema_2(file)
+
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
+        assert (await ada.notes.search(make_search("galleon"))).total == 1
+        assert (await ada.corpus(parse("galleon"), 10_000)).frequencies == (2,)
+    assert version(file) == MEDIA.newest_version
 
 
 def _restore_schema_2(file: Path) -> None:

@@ -457,7 +457,7 @@ def _open_source(user_id: UserId, options: ConnectionOptions) -> Iterator[tuple[
     with postgres_errors(), closing(LibraryConnection.connect(options)) as source:
         with _transaction(source, _WRITING):
             schemas.prepare(source)
-            if schemas.find(user_id, source) is not None:
+            if any(schemas.find(user_id, source)):
                 tenant, _ = schemas.open(user_id, source)
         with _transaction(source, _READING):
             if tenant is None:

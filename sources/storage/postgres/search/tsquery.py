@@ -7,7 +7,7 @@ another tenant, also not by mistake.
 """
 
 # About this package: The search itself is that of `sources.storage.search`, for both engines. Here is what it asks of
-# an engine: `tsquery` compiles expressions, `entry_sql` selects candidates and resolves the conditions that only
+# an engine: `tsquery` compiles expressions, `tsquery_engine` selects candidates and resolves conditions that only
 # Python can check, `statistics` counts terms, and `meaning` compares vectors. `exact` and `substring`
 # are searches of their own, in messages only.
 

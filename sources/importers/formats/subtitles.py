@@ -5,7 +5,7 @@ Lines are grouped into short chunks, so that a search hit is close to the second
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import unescape
 from typing import Any
 
@@ -114,7 +114,7 @@ def _parse_text(file: InputFile) -> _TimedTranscript:
     text = decoded.text
     is_vtt = text.lstrip().startswith("WEBVTT")
     if text.encode("utf-8", "replace")[:20].lstrip().startswith(_TSV_START):
-        return _collect(map(_from_tsv, text.strip().split("\n")[1:]), _whisper_cpp_segment, file.limits)
+        return _collect(map(_tsv_segment, text.strip().split("\n")[1:]), file.limits)
     lines = _SBV_TIMING.sub(r"\1 --> \2", text).split("\n")
     segments = [segment for segment in _cue_segments(lines, is_vtt=is_vtt) if segment.text]
     language = re.search(r"^Language: ([\w-]{2,20})$", text[:1000], re.MULTILINE) if is_vtt else None
@@ -161,26 +161,28 @@ def _parse_json(value: Any, limits: ImportLimits) -> _TimedTranscript:
     if isinstance(value, list):
         # youtube-transcript-api writes a list for each video; a file has one.
         lines = value[0] if len(value) == 1 and isinstance(value[0], list) else value
-        return _collect(lines, _whisper_segment, limits)
+        return _collect(_segments(lines, _whisper_segment), limits)
     fields = Fields.require(value, "transcript: expected a JSON object or list")
     if isinstance(fields.get("events"), list):
-        return _collect(fields["events"], _youtube_segment, limits)
+        return _collect(_segments(fields["events"], _youtube_segment), limits)
     if isinstance(fields.get("transcription"), list):
         about = fields.nested("result") if isinstance(fields.get("result"), dict) else fields
-        return _collect(fields["transcription"], _whisper_cpp_segment, limits, about.text("language"))
+        segments = _segments(fields["transcription"], _whisper_cpp_segment)
+        return _collect(segments, limits, about.text("language"))
     if isinstance(fields.get("segments"), list):
-        return _collect(fields["segments"], _whisper_segment, limits, fields.text("language"))
+        return _collect(_segments(fields["segments"], _whisper_segment), limits, fields.text("language"))
     raise InvalidParams("transcript: expected an object with segments, transcription or events")
 
 
-def _collect(
-    lines: Iterable[Any], read_line: Callable[[Fields], Segment | None], limits: ImportLimits, language: str = ""
-) -> _TimedTranscript:
+def _segments(lines: list[Any], read_line: Callable[[Fields], Segment | None]) -> Iterator[Segment | None]:
+    return (read_line(Fields(line)) if isinstance(line, dict) else None for line in lines)
+
+
+def _collect(segments: Iterable[Segment | None], limits: ImportLimits, language: str = "") -> _TimedTranscript:
     """Stops when so many lines failed that the file is given up."""
     valid: list[Segment] = []
     failures: list[FailedItem] = []
-    for number, line in enumerate(lines, 1):
-        segment = read_line(Fields(line)) if isinstance(line, dict) else None
+    for number, segment in enumerate(segments, 1):
         if segment is None:
             failures.append(FailedItem(f"line {number} of the transcript", "expected start, end and text"))
             # As `limit_events`, which counts only what is yielded.
@@ -193,7 +195,8 @@ def _collect(
 
 def _whisper_segment(line: Fields) -> Segment | None:
     """Parses the form of Whisper and similar programs, with `start` and `end` or `duration` in seconds."""
-    start, end, duration = (_milliseconds(line.get(name), 1000) for name in ("start", "end", "duration"))
+    start, end = _milliseconds(line.get("start"), 1000), _milliseconds(line.get("end"), 1000)
+    duration = _milliseconds(line.get("duration"), 1000)
     if end is None and start is not None and duration is not None:
         end = start + duration
     return _segment(start, end, line)
@@ -201,32 +204,32 @@ def _whisper_segment(line: Fields) -> Segment | None:
 
 def _whisper_cpp_segment(line: Fields) -> Segment | None:
     """Parses the form of whisper.cpp, with `offsets` in milliseconds."""
-    start, end = (_milliseconds(line.nested("offsets").get(name), 1) for name in ("from", "to"))
-    return _segment(start, end, line)
+    offsets = line.nested("offsets")
+    return _segment(_milliseconds(offsets.get("from"), 1), _milliseconds(offsets.get("to"), 1), line)
 
 
-def _from_tsv(line: str) -> dict[str, Any]:
-    """Returns a line of Whisper's TSV, with times in milliseconds, in the form of whisper.cpp."""
+def _tsv_segment(line: str) -> Segment | None:
+    """Parses a line of Whisper's TSV, with times in milliseconds."""
     start, end, text = (*line.split("\t", 2), "", "")[:3]
     if not (start.isdecimal() and end.isdecimal() and len(start) < 12 and len(end) < 12):
-        return {}
-    return {"offsets": {"from": int(start), "to": int(end)}, "text": text}
+        return None
+    return _segment(_milliseconds(int(start), 1), _milliseconds(int(end), 1), {"text": text})
 
 
 def _youtube_segment(line: Fields) -> Segment | None:
     """Parses a json3 event, with words in `segs`; an event without words opens a window or breaks a line."""
     start, duration = (_milliseconds(line.get(name, 0), 1) for name in ("tStartMs", "dDurationMs"))
     words = "".join(part.text("utf8") for part in line.objects("segs"))
-    return _segment(start, None if start is None or duration is None else start + duration, Fields(text=words))
+    return _segment(start, None if start is None or duration is None else start + duration, {"text": words})
 
 
-def _segment(start_ms: int | None, end_ms: int | None, line: Fields) -> Segment | None:
-    text = line.get("text")
+def _segment(start_ms: int | None, end_ms: int | None, line: Mapping[str, Any]) -> Segment | None:
+    text, speaker = line.get("text"), line.get("speaker")
     if start_ms is None or not isinstance(text, str):
         return None
     end = start_ms if end_ms is None else max(start_ms, end_ms)
-    speaker = short_title(line.text("speaker")) or None
-    return Segment(start_ms=start_ms, end_ms=end, text=" ".join(text.split()), speaker=speaker)
+    name = short_title(speaker) or None if isinstance(speaker, str) else None
+    return Segment(start_ms=start_ms, end_ms=end, text=" ".join(text.split()), speaker=name)
 
 
 def _milliseconds(value: Any, factor: int) -> int | None:

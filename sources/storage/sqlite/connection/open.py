@@ -206,7 +206,8 @@ def attach_file(connection: JobConnection, file: DatabaseFile, options: SqliteOp
         connection.execute(f"PRAGMA {kind}.cache_size = -{options.cache_kib}")
         is_outdated = segment_version(connection, kind) != SEGMENT_VERSION
         connection.watch_file(file.path)
-        names = frozenset(table.index.table for table in schema.segmented)
+        indexes = [index for table in schema.segmented for index in (table.index, *table.index.companions)]
+        names = frozenset(index.table for index in indexes)
         if is_immutable:
             # Those of kinds that other distributions add could not be created.
             tables = f"SELECT name FROM {kind}.sqlite_schema WHERE type = 'table'"  # noqa: S608 - a constant

@@ -487,6 +487,6 @@ def read_initialize_params(params: Mapping[str, Any]) -> InitializeParams:
 
 
 def _check_progress_token(token: Any) -> RequestId | None:
-    if token is None or (isinstance(token, str | int) and not isinstance(token, bool)):
+    if token is None or (isinstance(token, (str, int)) and not isinstance(token, bool)):
         return token
     raise InvalidRequest(f"progressToken: expected a string or an integer, got {json_type(token)}")

@@ -113,7 +113,7 @@ class RecentCalls(Protocol):
 
 class InProcessRecentCalls:
     def __init__(self) -> None:
-        # The least recent caller first. A `cachetools.LRUCache` takes three times as long, in every call.
+        # The least recent caller first. A lookup in a `cachetools.LRUCache` takes 1.6 times as long, in every call.
         self._calls: OrderedDict[UserId, deque[RecentCall]] = OrderedDict()
 
     def record(self, user_id: UserId, call: RecentCall) -> None:

@@ -85,7 +85,9 @@ def decode(body: bytes | str, hold: Callable[[int], None] | None = None) -> Any:
         return value
     level = [value]
     for _ in range(NESTING_MAX + 1):
-        parents = [node.values() if isinstance(node, dict) else node for node in level if isinstance(node, dict | list)]
+        parents = [
+            node.values() if isinstance(node, dict) else node for node in level if isinstance(node, (dict, list))
+        ]
         level = [child for children in parents for child in children]
         if not level:
             return value

@@ -348,6 +348,17 @@ async def test_a_batch_gets_one_response_in_the_version_that_has_batches(server:
     assert codes == [(1, None), (2, -32600), (3, -32601), (4, -32600), (5, None)]
 
 
+async def test_a_cancellation_in_a_batch_ends_the_call(server: LiveServer, gate: Gate) -> None:
+    ada = await LegacyClient.open(server, "ada", version=BATCH_VERSION)
+    running = asyncio.create_task(ada.call("wait", {"gate": "g"}, "w"))
+    await asyncio.wait_for(gate.reached.wait(), WAIT_MAX_S)
+
+    await ada.post([message("notifications/cancelled", {"requestId": "w"})])
+
+    assert (await running).status == 202
+    assert gate.cancelled.is_set()
+
+
 async def test_a_batch_without_requests_is_accepted(server: LiveServer) -> None:
     ada = await LegacyClient.open(server, "ada", version=BATCH_VERSION)
 

@@ -74,15 +74,17 @@ class StoppedOnce(DatabaseFile, frozen=True):
         return super().path
 
 
-async def test_search_that_was_stopped_while_it_attached_a_file_can_be_repeated(tmp_path: Path) -> None:
+async def test_file_can_be_read_after_a_search_was_stopped_while_attaching_it(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path) as libraries:
         await create_items(libraries)
     user_id = libraries.context("ada").user_id
     notes = DatabaseFile(CHACHA, libraries.data_root, user_id)
-    prompts = StoppedOnce(PROMPTS, libraries.data_root, user_id, [Interrupted()])
+    prompts = StoppedOnce(PROMPTS, libraries.data_root, user_id, [])
     options = make_options()
     reader = LibraryReader((notes, prompts), options)
     database = Database(notes, options, reader)
+    stopped = Database(prompts, options, reader)
+    prompts.stops.append(Interrupted())
 
     def count(connection: JobConnection) -> int:
         reader.statistics(None).refresh(connection)
@@ -90,6 +92,7 @@ async def test_search_that_was_stopped_while_it_attached_a_file_can_be_repeated(
 
     with pytest.raises(SourceTimeout):
         await database.read("notes", count)
+    assert await stopped.read("prompts", count) == 51
     assert await database.read("notes", count) == 51
     await database.close()
 

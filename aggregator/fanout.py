@@ -261,6 +261,9 @@ class Fanout:
                 task.add_done_callback(retrieve_exception)
         if late:
             await asyncio.wait(late, timeout=_CANCEL_GRACE_S)
+        for task in tasks.values():
+            if task.done():  # a rejected filter ends the search before the next task is looked at
+                retrieve_exception(task)
         return late
 
     def _labelled(self, key: str, page: SourceHits) -> SourceHits:

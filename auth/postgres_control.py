@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Self, TypeVar
 
+from msgspec.structs import replace
+
 from auth.control_database import CONTROL_SCHEMA, ControlConnection, ControlSchema
 from config.errors import ControlDatabaseLocked, StorageError
 from config.postgres.connection import (
@@ -135,8 +137,13 @@ class PostgresControlDatabase:
 
     def __init__(self, threads: ConnectionThreads, lock_timeout_s: float, waits_for_servers: bool) -> None:
         self._threads = threads
-        self._reading = _transaction(lock_timeout_s, is_read_only=True)
-        self._writing = _transaction(lock_timeout_s)
+        self._writing = Transaction(
+            schema=CONTROL_SCHEMA_NAME,
+            statement_timeout_ms=_STATEMENT_TIMEOUT_MS,
+            lock_timeout_ms=max(1, round(lock_timeout_s * 1000)),
+            idle_timeout_ms=_IDLE_TIMEOUT_MS,
+        )
+        self._reading = replace(self._writing, is_read_only=True)
         self._revision = 0
         self._checked_at = float("-inf")
         self._unknown_revision = 0
@@ -282,16 +289,6 @@ def _schema_version(connection: PostgresConnection) -> int:
     row = connection.execute(_VERSION).fetchone()
     version: int = row[0] if row else 0
     return version
-
-
-def _transaction(lock_timeout_s: float, *, is_read_only: bool = False) -> Transaction:
-    return Transaction(
-        schema=CONTROL_SCHEMA_NAME,
-        is_read_only=is_read_only,
-        statement_timeout_ms=_STATEMENT_TIMEOUT_MS,
-        lock_timeout_ms=max(1, round(lock_timeout_s * 1000)),
-        idle_timeout_ms=_IDLE_TIMEOUT_MS,
-    )
 
 
 @contextmanager

@@ -77,18 +77,18 @@ class TokenBuckets:
     async def take(self, key: LimitKey, cost: float = 1) -> None:
         if not self._interval_s:
             return
-        now, cost_s = self._clock(), cost * self._interval_s
-        full_at = self._full_at.get(key, now)
+        now, burst_s, cost_s, buckets = self._clock(), self._burst_s, cost * self._interval_s, self._full_at
+        full_at = buckets.get(key, now)
         # Without max and min: every call comes through here twice.
-        full_at = (full_at if full_at > now else now) + (cost_s if cost_s < self._burst_s else self._burst_s)  # noqa: FURB136
-        wait_s = full_at - now - self._burst_s
+        full_at = (full_at if full_at > now else now) + (cost_s if cost_s < burst_s else burst_s)  # noqa: FURB136
+        wait_s = full_at - now - burst_s
         if wait_s > 1e-9:  # tolerates the rounding error of the additions above
             self.refusals += 1
             raise RateLimited(self._rule.what, wait_s)
-        self._full_at[key] = full_at
-        self._full_at.move_to_end(key)
-        if len(self._full_at) > self._keys_max:
-            self._full_at.popitem(last=False)
+        buckets[key] = full_at
+        buckets.move_to_end(key)
+        if len(buckets) > self._keys_max:
+            buckets.popitem(last=False)
 
     async def give_back(self, key: LimitKey, cost: float = 1) -> None:
         if key in self._full_at:

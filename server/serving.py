@@ -27,11 +27,11 @@ from auth.tokens import JwtVerifier
 from config.errors import ConfigurationError
 from config.logging import configure, new_event_loop
 from config.settings import SETTINGS, Settings
-from server.balanced_accept import BalancedListener, ConnectionShare
 from server.metrics import Metrics
 from server.runtime import Runtime
 from server.transports.bounded_http import BoundedHttp, bounded_http
 from server.transports.client_connections import ClientConnections, OpenStreams
+from server.worker_processes import BalancedListener, ConnectionShare
 
 # Other users notice a pause of a quarter of a second, so a call that blocks the event loop for longer is logged with
 # its stack.

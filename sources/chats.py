@@ -23,7 +23,7 @@ from sources.reading.retrieval import (
 )
 from sources.records import Conversation, Hit, ListPage, Message
 from sources.search import arguments
-from sources.search.snippets import Highlighter, Snippet
+from sources.search.snippets import NO_TERMS, Highlighter, Snippet
 from sources.storage.contract import Library, Search
 from sources.text.chunking import run_text_work
 from sources.text.token_estimates import TokenScale, json_text
@@ -123,7 +123,7 @@ class ChatsSource(LibrarySource):
             # Two thirds for what matches, the rest for the message that the hit names.
             before = highlighter.snippet(hit.context, query.snippet_chars * 2 // 3)
             room = query.snippet_chars - len(before.text) - len(_MESSAGE_MARK)
-            message = Highlighter(()).snippet(hit.text, room).text if room > 0 else ""
+            message = NO_TERMS.snippet(hit.text, room).text if room > 0 else ""
             snippet = structs.replace(before, text=f"{before.text}{_MESSAGE_MARK}{message}" if message else before.text)
             return snippet, Loc(conversation_id=str(hit.id), message_id=hit.message_id, message_index=hit.message_index)
         text = hit.text if is_message else f"{hit.title}{TITLE_MARK}{hit.text}" if hit.text else hit.title

@@ -21,7 +21,7 @@ from sources.reading.documents import Document, build_document, item_meta, read_
 from sources.reading.retrieval import plan_retrieval
 from sources.records import CHARACTER, NOTE, PROMPT, Hit, HitPage, ListPage, RankedMatch, SavedPrompt
 from sources.search.arguments import SearchArguments, SourceQuery, build_query, first_match_offset
-from sources.search.snippets import Highlighter, Snippet
+from sources.search.snippets import NO_TERMS, Highlighter, Snippet
 from sources.storage.contract import Library, Search
 from sources.text.chunking import run_text_work
 from sources.text.token_estimates import TokenScale
@@ -270,7 +270,7 @@ class KindSource(LibrarySource):
             return snippet, loc
         for text in hit.fields.values():
             if len(text) > len(hit.text):
-                beginning = Highlighter(()).snippet(text, room).text
+                beginning = NO_TERMS.snippet(text, room).text
                 if beginning:
                     snippet = structs.replace(snippet, text=f"{snippet.text}{_FIELD_MARK}{beginning}")
                 break

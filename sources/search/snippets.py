@@ -234,6 +234,10 @@ class Highlighter:
         return span
 
 
+# Finds nothing, so that its snippets are the beginnings of texts.
+NO_TERMS = Highlighter(())
+
+
 # -- probing long texts ------------------------------------------------------------------------------------------------
 
 

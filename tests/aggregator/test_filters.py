@@ -1,5 +1,7 @@
 """Which sources are searched with which filters, and the errors for wrong ones."""
 
+import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -64,6 +66,19 @@ async def test_filter_rejected_by_its_source_is_the_callers_error() -> None:
 
     with pytest.raises(InvalidParams, match=r"^filters\.media\.pages: expected 1 or more, got -1$"):
         await build_aggregator(media).search(filters={"media": {"pages": -1}})
+
+
+async def test_filters_rejected_by_several_sources_leave_no_exception_behind(caplog: pytest.LogCaptureFixture) -> None:
+    rejected = InvalidParams("pages: expected 1 or more, got -1")
+    fixture = build_aggregator(FailingSource("notes", rejected), FailingSource("media", rejected))
+
+    with pytest.raises(InvalidParams, match=r"^filters\.notes\.pages"):
+        await fixture.search(filters={"notes": {"pages": -1}, "media": {"pages": -1}})
+    await asyncio.sleep(0)
+    del fixture
+    gc.collect()
+
+    assert "never retrieved" not in caplog.text
 
 
 async def test_null_filter_is_ignored() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from server.balanced_accept import BalancedListener, ConnectionShare, WorkerTable
+from server.worker_processes import BalancedListener, ConnectionShare, WorkerTable
 from tests.cases import each_case
 from tests.live import live, make_settings
 from tests.server.http_client import RawConnection

@@ -11,14 +11,13 @@ from msgspec import UNSET, structs
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
 from sources.importers.engine import events, values
-from sources.importers.engine.chat_messages import conversation_parts
+from sources.importers.engine.chat_messages import conversation_parts, title_of
 from sources.importers.engine.events import FailedItem, ImportedObservation, SkippedItem, stable_uuid
 from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
 from sources.importers.engine.table_reader import TableReader, TableSpec
 from sources.importers.engine.values import Fields
 from sources.importers.formats.conversation_archive import require_allowed_id
 from sources.importers.formats.session_observations import AgentToolCall, AgentToolResult, AgentTurn, turn_content
-from sources.text.chunking import first_sentence
 
 
 class _ConversationDatabase(FileImporter):
@@ -216,7 +215,6 @@ _TOOL_CALLS = TableSpec(
 )
 # The tables by which a database is recognized.
 _MARKS = (_OBSERVATIONS, _OBSERVATIONS_V3, _EXCHANGES)
-_TITLE_CHARS = 120
 
 
 class ConversationMemoryImporter(FileImporter):
@@ -270,7 +268,7 @@ def _observation_draft(table: TableSpec, row: Fields, limits: ImportLimits) -> O
         # The parts of a session summary, each after its name.
         parts = {part: text for part in _SUMMARY_PARTS if (text := row.text(part).strip())}
         narrative = "\n\n".join(f"{part.replace('_', ' ')}: {text}" for part, text in parts.items())
-        title = values.clean_line(first_sentence(next(iter(parts.values()), ""), _TITLE_CHARS))
+        title = title_of(next(iter(parts.values()), ""))
         uuid = events.observation_id("imported", "summary", str(row["id"]))
         fields["type"] = "summary"
     elif table is _OBSERVATIONS_V3:
@@ -318,7 +316,7 @@ def _read_conversations(reader: TableReader) -> Events:
             # Without a session id, because the conversation imported from the session's own file has it.
             draft = ConversationDraft(
                 uuid=events.archived_conversation_id(path),
-                title=values.clean_line(first_sentence(first.text("user_message"), _TITLE_CHARS)),
+                title=title_of(first.text("user_message")),
                 metadata={name: value for name, value in metadata.items() if value},
                 created_at=first.time("timestamp") or UNSET,
             )

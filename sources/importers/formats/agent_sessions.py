@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, structs
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
 from sources.importers.engine import events
-from sources.importers.engine.chat_messages import SkipMessage
+from sources.importers.engine.chat_messages import SkipMessage, title_of
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.files import require_lines, skip_line
 from sources.importers.engine.importer import Events, FileImporter, ImportLimits, InputFile
@@ -22,7 +22,6 @@ from sources.importers.engine.values import Fields, clean_line, require_storable
 from sources.importers.formats import session_observations
 from sources.importers.formats.session_observations import UNKNOWN_TOOL, AgentTurn
 from sources.reading.exchanges import LineRange
-from sources.text.chunking import first_sentence
 
 # -- lines -------------------------------------------------------------------------------------------------------------
 # Reads the lines of a file that another program may still be writing to, each limited in length.
@@ -90,7 +89,6 @@ def lines_within(file: IO[bytes], max_bytes: int) -> Iterator[bytes]:
 PROGRAM_LINE = "line without a message"
 MESSAGE_WITHOUT_TEXT = "message without text"
 _HEADER_BYTES = 1 << 20
-_TITLE_CHARS = 120
 # The most messages yielded at once, and the most observations of one exchange.
 _PART_MESSAGES = 200
 _OBSERVATIONS_MAX = 50
@@ -150,7 +148,7 @@ class SessionImporter(FileImporter):
                     with suppress(SkipMessage, InvalidParams):
                         turns = self.parse_line(path, line, 0, limits)
                         requests = (turn.text for turn in turns if turn.starts_exchange)
-                        title = clean_line(first_sentence(next(requests, ""), _TITLE_CHARS))
+                        title = title_of(next(requests, ""))
                 header = structs.replace(header, title=title)
                 if header.session_id and header.title and header.started_at:
                     break

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 from config.errors import InvalidParams
 from sources.drafts import MessageDraft
 from sources.importers.engine import chat_messages
-from sources.importers.engine.chat_messages import MessageTree, SkipMessage
+from sources.importers.engine.chat_messages import EMPTY_MESSAGE, MessageTree, SkipMessage
 from sources.importers.engine.events import FailedItem, SkippedItem, report_failure, stable_uuid
 from sources.importers.engine.file_probe import is_json
 from sources.importers.engine.importer import Events, ExportImporter, FileImporter, FileProbe, ImportLimits, InputFile
@@ -97,7 +97,7 @@ _COMPANIONS = frozenset(("chat.html", "user.json", "export_manifest.json", "mess
 _LINKS_MAX = 100
 _LINK_CHARS = 2_000
 
-EMPTY_MESSAGE, HIDDEN_MESSAGE, SYSTEM_MESSAGE = "empty message", "hidden message", "system message"
+_SYSTEM_MESSAGE = "system message"
 
 
 class ChatGptImporter(ExportImporter):
@@ -200,14 +200,11 @@ def _message_draft(message: Fields, default_model: str, limits: ImportLimits) ->
     role = role if role in _ROLES or not role else "tool"
     # Hidden and system messages are skipped, except custom instructions: ChatGPT hides them in every conversation, but
     # the user wrote them.
-    if metadata.get("is_user_system_message") is True or content_type == "user_editable_context":
-        reason = None
-    elif metadata.get("is_visually_hidden_from_conversation") is True:
-        reason = HIDDEN_MESSAGE
-    else:
-        reason = SYSTEM_MESSAGE if role == "system" else None
-    if reason:
-        raise SkipMessage(reason)
+    is_written_by_user = metadata.get("is_user_system_message") is True or content_type == "user_editable_context"
+    if metadata.get("is_visually_hidden_from_conversation") is True and not is_written_by_user:
+        raise SkipMessage("hidden message")
+    if role == "system" and not is_written_by_user:
+        raise SkipMessage(_SYSTEM_MESSAGE)
     text = content_text(content)
     if not text.strip():
         raise SkipMessage(EMPTY_MESSAGE)
@@ -317,7 +314,7 @@ def _read_viewer_conversation(reader: TableReader, conversation: Fields, rowids:
         try:
             role = row.line("role")
             if role == "system":
-                raise SkipMessage(SYSTEM_MESSAGE)
+                raise SkipMessage(_SYSTEM_MESSAGE)
             text = _content_text(row.text("content"), reader.limits)
             if not text.strip():
                 raise SkipMessage(EMPTY_MESSAGE)

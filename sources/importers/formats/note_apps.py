@@ -194,13 +194,7 @@ class GoogleKeepImporter(FileImporter):
     def read_file(self, file: InputFile) -> Events:
         if file.is_zip:
             with file.open_tree() as tree:
-                yield from tree.read_each(
-                    lambda name: (
-                        _keep_note(tree.json(name), name.rpartition("/")[2].removesuffix(".json"))
-                        if _is_keep_note_entry(name)
-                        else SkippedItem("file in the archive not containing a Keep note")
-                    )
-                )
+                yield from tree.read_each(partial(_read_keep_entry, tree))
         elif file.suffix == _PAGE_SUFFIX:
             # Recognized so that it is not imported as a document.
             yield SkippedItem("web page of a note that is also there as JSON")
@@ -214,6 +208,12 @@ def _is_keep_note_entry(name: str) -> bool:
 
 def _is_keep_note(head: bytes) -> bool:
     return head.lstrip()[:1] == b"{" and all(field in head for field in _FIELDS)
+
+
+def _read_keep_entry(tree: FileTree, name: str) -> ImportEvent:
+    if not _is_keep_note_entry(name):
+        return SkippedItem("file in the archive not containing a Keep note")
+    return _keep_note(tree.json(name), name.rpartition("/")[2].removesuffix(".json"))
 
 
 def _keep_note(value: object, file_stem: str) -> ImportEvent:
@@ -399,16 +399,14 @@ class JoplinImporter(FileImporter):
     def read_file(self, file: InputFile) -> Events:
         index, limits = _JoplinIndex(), file.limits
         # The first pass collects notebooks and tags. Its progress is not shown, but tells that the process works.
-        for _, data in _files(structs.replace(file, progress=lambda bytes_read: file.progress(0))):
-            if isinstance(data, bytes):
-                index.add(_parse_item(data, limits))
-        for name, data in _files(file):
-            if isinstance(data, str):
-                yield FailedItem(name, data)
-                continue
-            item = _parse_item(data, limits)
+        for _, item in _items(structs.replace(file, progress=lambda bytes_read: file.progress(0))):
+            if isinstance(item, _JoplinItem):
+                index.add(item)
+        for name, item in _items(file):
+            if isinstance(item, str):
+                yield FailedItem(name, item)
             # Notebooks, tags and their links are in the index; an item without a type is reported as damaged.
-            if item.type in (_NOTE, _ATTACHMENT, ""):
+            elif item.type in (_NOTE, _ATTACHMENT, ""):
                 yield _read_item(name, item, index, limits)
 
 
@@ -455,14 +453,14 @@ class _JoplinIndex:
         return "/".join(reversed(names.values()))
 
 
-def _files(source: InputFile) -> Iterator[tuple[str, bytes | str]]:
-    """Yields the name and bytes of each item, or the problem with it."""
+def _items(source: InputFile) -> Iterator[tuple[str, _JoplinItem | str]]:
+    """Yields the name of each file, and the item in it or the problem with it."""
     limits = source.limits
     if source.is_folder:
         tree = FolderTree(source)
         for name in filter(_ITEM_NAME.search, tree.names):
             try:
-                yield name, tree.read(name, limits.line_max_bytes)
+                yield name, _parse_item(tree.read(name, limits.line_max_bytes), limits)
             except InvalidParams as error:
                 yield name, error.message
         return
@@ -472,7 +470,7 @@ def _files(source: InputFile) -> Iterator[tuple[str, bytes | str]]:
                 yield name, TooLarge("the item", limits.line_max_bytes).message
             elif _ITEM_NAME.search(name):
                 data = file.read(size)
-                yield name, data if len(data) == size else "the archive is truncated here"
+                yield name, _parse_item(data, limits) if len(data) == size else "the archive is truncated here"
             source.progress(file.tell())
 
 

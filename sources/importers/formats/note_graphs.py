@@ -322,17 +322,13 @@ def _bundles(names: Sequence[str]) -> Iterator[str]:
 
 def _read_bear_tree(tree: FileTree, key: str) -> Events:
     texts = frozenset(_bundles(tree.names))
+    yield from tree.read_each(lambda name: _bear_note(tree, name, key, texts))
 
-    def read(name: str) -> ImportEvent | None:
-        if name in texts:
-            return _read_bundle(tree, name, key)
+
+def _bear_note(tree: FileTree, name: str, key: str, texts: frozenset[str]) -> ImportEvent | None:
+    if name not in texts:
         # The info of a bundle is read with its text.
         return None if name.endswith(_INFO) else SkippedItem("attachment")
-
-    yield from tree.read_each(read)
-
-
-def _read_bundle(tree: FileTree, name: str, key: str) -> ImportEvent:
     folder, limits = name.rpartition("/")[0], tree.limits
     text = tree.text(name).strip("\n")
     info = tree.read(f"{folder}/{_INFO}".lstrip("/"), limits.line_max_bytes).decode("utf-8", "replace")

@@ -11,14 +11,7 @@ from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
 from sources.drafts import MediaDraft
 from sources.importers.engine import values
-from sources.importers.engine.events import (
-    FailedItem,
-    ImportedMedia,
-    ImportedNote,
-    SkippedItem,
-    imported_note,
-    stable_uuid,
-)
+from sources.importers.engine.events import FailedItem, ImportedMedia, SkippedItem, imported_note, stable_uuid
 from sources.importers.engine.file_probe import is_json
 from sources.importers.engine.files import decode_text, read_bytes
 from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
@@ -362,14 +355,14 @@ class Highlight(Struct, frozen=True):
 
 def _book_note(
     importer: str, key: str, title: str, author: str, highlights: Sequence[Highlight], tags: Iterable[str] = ()
-) -> ImportedNote:
+) -> Events:
     blocks = []
     for highlight in highlights:
         lines = [f"> {line}".rstrip() for line in highlight.text.split("\n")] if highlight.text else []
         lines += [f"Note: {highlight.note}"] if highlight.note else []
         lines += [f"({highlight.location})"] if highlight.location else []
         blocks.append("\n".join(lines))
-    return imported_note(
+    yield imported_note(
         stable_uuid(importer, "notes", key),
         title,
         "\n\n".join(blocks),
@@ -429,7 +422,7 @@ class KindleImporter(FileImporter):
         for line, highlights in books.items():
             author = _AUTHOR.search(line)
             title = line[: author.start()].strip() if author else line
-            yield _book_note("kindle", line, title or line, author[1] if author else "", highlights)
+            yield from _book_note("kindle", line, title or line, author[1] if author else "", highlights)
 
 
 # -- Readwise ----------------------------------------------------------------------------------------------------------
@@ -469,7 +462,7 @@ class ReadwiseImporter(FileImporter):
         if not books:
             raise InvalidParams("no highlights found")
         for (title, author), (tags, highlights) in books.items():
-            yield _book_note("readwise", f"{title}\0{author}", title, author, highlights, tags)
+            yield from _book_note("readwise", f"{title}\0{author}", title, author, highlights, tags)
 
 
 def _split(tags: str | None) -> tuple[str, ...]:

@@ -77,6 +77,9 @@ class _RdfResource(Struct, frozen=True):
     def first(self, path: str) -> str:
         return next(iter(self.texts.get(path, ())), "")
 
+    def line(self, path: str) -> str:
+        return values.clean_line(self.first(path))
+
 
 def _read_rdf(file: IO[bytes], size_bytes: int, limits: ImportLimits) -> Events:
     """Reads the whole file first, because items refer to what comes after them."""
@@ -90,12 +93,12 @@ def _read_rdf(file: IO[bytes], size_bytes: int, limits: ImportLimits) -> Events:
     for collections_resource in handler.resources:
         if collections_resource.name == "Collection":
             for part in collections_resource.texts.get("hasPart@", ()):
-                collections.setdefault(part, []).append(values.clean_line(collections_resource.first("title")))
+                collections.setdefault(part, []).append(collections_resource.line("title"))
     for resource in handler.resources:
-        title = values.clean_line(resource.first("title"))
+        title = resource.line("title")
         if resource.name not in _NOT_ITEMS and title:
             memos = [by_about[target] for target in resource.texts.get("isReferencedBy@", ()) if target in by_about]
-            identifiers, date = resource.texts.get("identifier", []), values.clean_line(resource.first("date"))
+            identifiers, date = resource.texts.get("identifier", []), resource.line("date")
             journal = by_about.get(resource.first("isPartOf@"))
             publications = (
                 texts[0]
@@ -113,21 +116,19 @@ def _read_rdf(file: IO[bytes], size_bytes: int, limits: ImportLimits) -> Events:
                 # An id that starts with # is a number within the file.
                 resource.about if not resource.about.startswith("#") else f"{resource.name}\0{title}\0{date}",
                 title,
-                kind=values.clean_line(resource.first("itemType")) or resource.name,
+                kind=resource.line("itemType") or resource.name,
                 authors=authors,
                 date=date,
-                publication=values.clean_line(
-                    journal.first("title") if journal is not None else next(publications, "")
-                ),
+                publication=journal.line("title") if journal is not None else values.clean_line(next(publications, "")),
                 abstract=resource.first("abstract"),
                 notes=notes,
-                url=values.clean_line(resource.first("identifier/URI/value")),
+                url=resource.line("identifier/URI/value"),
                 doi=next(
                     (values.clean_line(value[3:].strip()) for value in identifiers if value.startswith("DOI")), ""
                 ),
                 tags=(*resource.texts.get("subject", ()), *resource.texts.get("subject/AutomaticTag/value", ())),
-                **{field: values.clean_line(resource.first(name)) for name, field in _METADATA.items()},
-                publisher=values.clean_line(resource.first("publisher/Organization/name")),
+                **{field: resource.line(name) for name, field in _METADATA.items()},
+                publisher=resource.line("publisher/Organization/name"),
                 collections=collections.get(resource.about, []),
             )
 

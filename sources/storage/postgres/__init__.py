@@ -5,6 +5,7 @@
 # the tables, `schema` creates them and finds the tenant of a user, and `statements` makes every statement name the
 # tenant. The full-text index is in `index`, searches in it in `search`, and embeddings in `vectors`.
 
-from sources.storage.postgres.libraries import PostgresLibraries, PostgresOptions
+from sources.storage.postgres.database import PostgresOptions
+from sources.storage.postgres.libraries import PostgresLibraries
 
 __all__ = ["PostgresLibraries", "PostgresOptions"]

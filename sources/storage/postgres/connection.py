@@ -68,46 +68,6 @@ class PendingConflict(Exception):
         super().__init__(f"{kind} {uuid!r} already exists")
 
 
-class PendingRows:
-    """Items are sent before the rows that refer to them, and conversations before messages."""
-
-    def __init__(self) -> None:
-        self._items: dict[str, list[_ItemRow]] = {}
-        # The parameters of other statements, by their SQL.
-        self._parameters: dict[str, list[Parameters]] = {}
-
-    def fits(self, table: str, values: _ItemRow) -> bool:
-        """Whether a row has the columns of the table's other rows. If not, these must be sent first."""
-        rows = self._items.get(table)
-        return not rows or rows[0].keys() == values.keys()
-
-    def add_item(self, table: str, values: _ItemRow) -> None:
-        self._items.setdefault(table, []).append(values)
-
-    def add_parameters(self, sql: str, parameters: Iterable[Parameters]) -> None:
-        self._parameters.setdefault(sql, []).extend(parameters)
-
-    def send(self, connection: PostgresConnection) -> None:
-        """Raises PendingConflict if an item exists already."""
-        if not self._items and not self._parameters:
-            return
-        # First, because the connection sends what is pending before each statement.
-        items, self._items = self._items, {}
-        parameters, self._parameters = self._parameters, {}
-        for table, kind in _KINDS.items():
-            for batch in _batches(items.get(table, ())):
-                columns = ", ".join(batch[0])
-                record = f"json_populate_recordset(CAST(NULL AS {LIBRARY_SCHEMA}.{table}), CAST(? AS JSON))"
-                insert = Insert(table, columns, f"{columns} FROM {record}", key="*", returning="id")
-                rows = connection.execute(insert, (msgspec.json.encode(batch).decode(),))
-                inserted = {rowid for (rowid,) in rows}
-                for values in batch:
-                    if values["id"] not in inserted:
-                        raise PendingConflict(kind, values["uuid"])
-        for sql, listed in parameters.items():
-            connection.executemany(sql, listed)
-
-
 def _batches(rows: Iterable[_ItemRow]) -> Iterator[list[_ItemRow]]:
     """Yields the rows of one statement at a time."""
     batch: list[_ItemRow] = []
@@ -226,7 +186,9 @@ class LibraryConnection(PostgresConnection):
     # Whose library the transaction uses. None in one of the control data, which cannot use any.
     tenant: str | None = None
     changes: dict[str, set[int]]
-    _pending: PendingRows
+    # Pending rows: items by table, and the parameters of other statements by their SQL.
+    _items: dict[str, list[_ItemRow]]
+    _parameters: dict[str, list[Parameters]]
     # The rowids of the next new rows, by table, once the job has inserted one: no other job can write meanwhile.
     _next_ids: dict[str, int]
 
@@ -262,7 +224,7 @@ class LibraryConnection(PostgresConnection):
         return statement, (self.tenant, *parameters) if statement.has_tenant else parameters
 
     def executemany_later(self, sql: str, parameters: Iterable[Parameters], /) -> None:
-        self._pending.add_parameters(sql, parameters)
+        self._parameters.setdefault(sql, []).extend(parameters)
 
     def insert_row(self, table: str, values: Mapping[str, SqlValue]) -> int | None:
         """The first row of a job is inserted at once, which returns its rowid. Those of later ones follow from it, so
@@ -270,9 +232,10 @@ class LibraryConnection(PostgresConnection):
         rowid = self._next_id(table, values)
         if rowid is not None:
             values = {**values, "id": rowid}
-            if not self._pending.fits(table, values):
-                self._pending.send(self)
-            self._pending.add_item(table, values)
+            pending = self._items.get(table)
+            if pending and pending[0].keys() != values.keys():
+                self._send_pending()  # one statement inserts rows with the same columns
+            self._items.setdefault(table, []).append(values)
         else:
             row = self.execute(_insert_sql(table, tuple(values)), tuple(values.values())).fetchone()
             if row is None:
@@ -299,7 +262,7 @@ class LibraryConnection(PostgresConnection):
 
     def run_job(self, job: LibraryJob[T], transaction: Transaction) -> T:
         """Runs the work of a job. Its result is not committed yet."""
-        self.job, self.changes, self._pending, self._next_ids = job, {}, PendingRows(), {}
+        self.job, self.changes, self._items, self._parameters, self._next_ids = job, {}, {}, {}, {}
         job.set_connection(self)
         try:
             self.begin(transaction)
@@ -309,9 +272,9 @@ class LibraryConnection(PostgresConnection):
                     result = job.work(self)
                 except FlorilegiumError:
                     # An item that was to be inserted before may exist already, which is then the first error.
-                    self._pending.send(self)
+                    self._send_pending()
                     raise
-                self._pending.send(self)
+                self._send_pending()
             except PendingConflict as error:
                 raise Conflict(str(error)) from None
             return result
@@ -327,7 +290,27 @@ class LibraryConnection(PostgresConnection):
     def _prepare_statement(self) -> None:
         if self.job is not None:
             self.job.check()
-            self._pending.send(self)
+            self._send_pending()
+
+    def _send_pending(self) -> None:
+        """Items are sent before the rows that refer to them, and conversations before messages. Raises PendingConflict
+        if an item exists already."""
+        if not self._items and not self._parameters:
+            return
+        # First, because each statement sends what is pending.
+        items, self._items = self._items, {}
+        parameters, self._parameters = self._parameters, {}
+        for table, kind in _KINDS.items():
+            for batch in _batches(items.get(table, ())):
+                columns = ", ".join(batch[0])
+                record = f"json_populate_recordset(CAST(NULL AS {LIBRARY_SCHEMA}.{table}), CAST(? AS JSON))"
+                insert = Insert(table, columns, f"{columns} FROM {record}", key="*", returning="id")
+                inserted = {rowid for (rowid,) in self.execute(insert, (msgspec.json.encode(batch).decode(),))}
+                for values in batch:
+                    if values["id"] not in inserted:
+                        raise PendingConflict(kind, values["uuid"])
+        for sql, listed in parameters.items():
+            self.executemany(sql, listed)
 
     def _next_id(self, table: str, values: Mapping[str, SqlValue]) -> int | None:
         """Returns the rowid of a new row. None means that the row must be inserted at once: its rowid is unknown, or

@@ -16,7 +16,7 @@ from auth.postgres_control import CONTROL_SCHEMA_NAME
 from auth.quotas import UserLimits
 from config.errors import FlorilegiumError
 from config.paths import UserId
-from config.postgres.connection import StatementInterrupted, Transaction
+from config.postgres.connection import ConnectionOptions, StatementInterrupted, Transaction
 from config.tracing import span
 from sources.installed import ITEM_KINDS
 from sources.storage.collections.collection import SearchWork
@@ -33,11 +33,11 @@ from sources.storage.postgres.connection import (
 )
 from sources.storage.postgres.index.entries import known_index_state
 from sources.storage.postgres.index.index_update import IndexUpdate, index_changes, is_outdated
-from sources.storage.postgres.index.trigrams import TrigramIndexBuilder
 from sources.storage.postgres.jobs import IndexBuilds, JobThreads
 from sources.storage.postgres.schema import LibrarySchemas
 from sources.storage.postgres.search.meaning import CoverageMemory
 from sources.storage.postgres.search.statistics import IndexCounts
+from sources.storage.postgres.search.substring import TrigramIndexBuilder
 from sources.storage.postgres.tables import TENANT_TABLES
 from sources.storage.postgres.vectors.vector_tables import (
     VectorExtension,
@@ -76,6 +76,15 @@ _MIGRATION_MAX_S = 600.0
 _VECTORS_MAX_MS = 120_000
 
 
+class PostgresOptions(ConnectionOptions, frozen=True, kw_only=True):
+    """`connections` is the number of threads, each of which has one connection. 0 means no limit of a timeout."""
+
+    connections: int = 9
+    statement_timeout_ms: int = 0
+    lock_timeout_ms: int = 2_000
+    idle_timeout_ms: int = 10_000
+
+
 class DatabaseOptions(Struct, frozen=True, kw_only=True):
     """Options that all libraries share. `prepare` is awaited before a library is looked up."""
 
@@ -83,9 +92,7 @@ class DatabaseOptions(Struct, frozen=True, kw_only=True):
     schemas: LibrarySchemas
     prepare: Callable[[], Awaitable[None]]
     deadline_ms: int
-    statement_timeout_ms: int
-    lock_timeout_ms: int
-    idle_timeout_ms: int
+    connection: PostgresOptions
     vocabularies: VocabularyMemory
     extension: VectorExtensionMemory
     index_builds: IndexBuilds
@@ -304,15 +311,15 @@ class PostgresDatabase:
             schema=CONTROL_SCHEMA_NAME if tenant is None else "",
             is_read_only=mode == "read",
             statement_timeout_ms=self._statement_timeout_ms(mode, remaining_ms) or remaining_ms,
-            lock_timeout_ms=options.lock_timeout_ms,
-            idle_timeout_ms=options.idle_timeout_ms,
+            lock_timeout_ms=options.connection.lock_timeout_ms,
+            idle_timeout_ms=options.connection.idle_timeout_ms,
         )
         return transaction
 
     def _statement_timeout_ms(self, mode: TransactionMode, remaining_ms: int) -> int | None:
         """Returns the limit of one statement, if it is less than the remaining time of the call. Work on vectors is in
         the background and has no other limit than its deadline."""
-        limit_ms = self._options.statement_timeout_ms if mode != "vectors" else 0
+        limit_ms = self._options.connection.statement_timeout_ms if mode != "vectors" else 0
         return limit_ms if 0 < limit_ms < remaining_ms else None
 
     async def _find(self, source: str) -> None:

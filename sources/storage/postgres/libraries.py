@@ -16,7 +16,7 @@ from auth.postgres_control import CONTROL_SCHEMA_NAME, migrate_control
 from auth.quotas import Quotas, apply_overrides
 from config.errors import NotFound, Overloaded, Unavailable
 from config.paths import UserId
-from config.postgres.connection import ConnectionOptions, ConnectionThreads, Transaction
+from config.postgres.connection import ConnectionThreads, Transaction
 from config.postgres.errors import postgres_errors
 from config.settings import Settings
 from config.times import steady_time
@@ -33,7 +33,7 @@ from sources.storage.contract import Corpus, EmbeddingState, ExactSearch, Librar
 from sources.storage.embedding import EmbeddedBatch, EmbeddingScheduler, embed_batch
 from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobGroup, JobQueue, charged_to, job_group
 from sources.storage.postgres.connection import WRITES, LibraryConnection, NoLibrary
-from sources.storage.postgres.database import DatabaseOptions, PostgresDatabase
+from sources.storage.postgres.database import DatabaseOptions, PostgresDatabase, PostgresOptions
 from sources.storage.postgres.index.entries import ENTRY_KINDS
 from sources.storage.postgres.index.index_update import check_index, reindex_library
 from sources.storage.postgres.jobs import IndexBuilds, JobThreads
@@ -216,15 +216,6 @@ _REMOVE_POLL_S = 0.05
 _PREPARE_MAX_MS = 60_000
 
 
-class PostgresOptions(ConnectionOptions, frozen=True, kw_only=True):
-    """`connections` is the number of threads, each of which has one connection. 0 means no limit of a timeout."""
-
-    connections: int = 9
-    statement_timeout_ms: int = 0
-    lock_timeout_ms: int = 2_000
-    idle_timeout_ms: int = 10_000
-
-
 class PostgresLibraries:
     """The tables are created on first use. With a semantic service, the text of libraries is
     embedded while they are in use; a command that runs only for a moment sets `embeds_in_background` to false."""
@@ -241,7 +232,6 @@ class PostgresLibraries:
         schemas: LibrarySchemas | None = None,
         embeds_in_background: bool = True,
     ) -> None:
-        self._connection_options = options
         # The queue may run twice as many jobs as it has slots, and one in the background.
         jobs = JobQueue(max(1, (options.connections - 1) // 2))
         self._threads = JobThreads(options, jobs, options.connections, LIBRARY_QUEUE_MAX)
@@ -250,9 +240,7 @@ class PostgresLibraries:
             schemas=schemas or LibrarySchemas(),
             prepare=self._prepare,
             deadline_ms=settings.library_deadline_ms,
-            statement_timeout_ms=options.statement_timeout_ms,
-            lock_timeout_ms=options.lock_timeout_ms,
-            idle_timeout_ms=options.idle_timeout_ms,
+            connection=options,
             vocabularies=VocabularyMemory(SEARCH_VOCABULARY_MIB * 1024 * 1024),
             extension=VectorExtensionMemory(),
             index_builds=IndexBuilds(options),
@@ -411,7 +399,7 @@ class PostgresLibraries:
             return
         async with self._preparing:
             if not self._is_prepared:
-                threads = ConnectionThreads(self._connection_options, 1, "control")
+                threads = ConnectionThreads(self._options.connection, 1, "control")
                 try:
                     await migrate_control(threads)
                     preparing = Transaction(schema=CONTROL_SCHEMA_NAME, lock_timeout_ms=_PREPARE_MAX_MS)

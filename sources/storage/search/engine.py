@@ -156,9 +156,8 @@ class HitCandidate(RankingResult, gc=False):
     def build_hit(self) -> Hit:
         raise NotImplementedError
 
-    def make_hit(self, text: str, **details: Any) -> Hit:
-        """Returns a hit with the fields that all sources have; `details` are those of one source, or replace them."""
-        passage = details.pop("passage", self.passage)
+    def make_hit(self, text: str, passage: tuple[int, int] | None, **details: Any) -> Hit:
+        """Returns a hit with the fields that all sources have; `details` are those of one source."""
         return Hit(
             id=self.id,
             title=self.title,

@@ -35,7 +35,7 @@ class NoteCandidate(engine.TextCandidate, gc=False):
         return len(self.text)
 
     def build_hit(self) -> Hit:
-        return self.make_hit(self.hit_text)
+        return self.make_hit(self.hit_text, self.passage)
 
 
 def _notes_target(dialect: Dialect) -> engine.SearchTarget:
@@ -75,6 +75,7 @@ class MediaCandidate(engine.TextCandidate, gc=False):
     def build_hit(self) -> Hit:
         return self.make_hit(
             self.hit_text,
+            self.passage,
             media_type=self.media_type,
             url=self.url,
             chunk_index=self.chunk_index,
@@ -142,15 +143,16 @@ class KindCandidate(engine.FieldsCandidate, gc=False):
         if self.passage is None or self.lexical:
             best = best_field(requested or indexed, choice.counter)
             if best is not None:
-                return self.make_hit(best[1], field=best[0], fields=fields)
+                return self.make_hit(best[1], self.passage, field=best[0], fields=fields)
         kind = ITEM_KINDS[self.source]
         embedded = kind.embedded
         if self.passage is None or not any(fields[name] for name in embedded):
-            return self.make_hit(self.title, field=kind.title, fields=fields, passage=None)
+            return self.make_hit(self.title, None, field=kind.title, fields=fields)
         start, end = self.passage
         index, offset = field_at([fields[name] for name in embedded], start)
         nearest = embedded[index]
-        return self.make_hit(fields[nearest], field=nearest, fields=fields, passage=(offset, offset + end - start))
+        passage = offset, offset + end - start
+        return self.make_hit(fields[nearest], passage, field=nearest, fields=fields)
 
     def shows_same_text(self, other: engine.HitCandidate) -> bool:
         """Copies, as libraries that share items have them, need not be searched for the field that matches best."""
@@ -247,7 +249,7 @@ class ObservationCandidate(engine.FieldsCandidate, gc=False):
         return len(self._text)
 
     def build_hit(self) -> Hit:
-        return self.make_hit(self._text or self.title)
+        return self.make_hit(self._text or self.title, self.passage)
 
     @property
     def _text(self) -> str:
@@ -300,13 +302,14 @@ class ChatCandidate(engine.HitCandidate, gc=False):
     def scored_texts(self) -> tuple[str, str, int]:
         """The prominent text is what the message says, without the name of its sender, which says nothing about its
         content."""
-        text = self.own
-        if self.speaker:
-            text = self.own.removeprefix(f"{self.speaker}: ")
-            if len(text) == len(self.own):
+        text, context, speaker = self.own, self.context, self.speaker
+        chars = len(text)
+        if speaker:
+            text = text.removeprefix(f"{speaker}: ")
+            if len(text) == chars:
                 # The index form of a message, if it has one, begins with that of the name.
-                text = self.own.removeprefix(f"{_indexed_name(self.speaker)} ")
-        return text, self.context, len(self.own) + len(self.context)
+                text = text.removeprefix(f"{_indexed_name(speaker)} ")
+        return text, context, chars + len(context)
 
     @property
     def text_chars(self) -> int:
@@ -320,6 +323,7 @@ class ChatCandidate(engine.HitCandidate, gc=False):
         is_found_through_others = self.is_matched_aside and self.part_id is not None
         return self.make_hit(
             self.content,
+            self.passage,
             conversation_id=self.id,
             message_id=self.part_id,
             message_index=self.position,

@@ -25,7 +25,7 @@ async def _app(scope: Scope, receive: Receive, send: Send) -> None:
 
 @asynccontextmanager
 async def listening(
-    head_max_bytes: int = 1000, head_timeout_s: float = 30.0, app: ASGIApp = _app
+    head_max_bytes: int = 1000, head_timeout_s: float = 30.0, app: ASGIApp = _app, idle_timeout_s: float = 30.0
 ) -> AsyncIterator[str]:
     """Runs a server with this protocol only."""
     token_bytes = 256
@@ -34,6 +34,7 @@ async def listening(
     )
     protocol = bounded_http(settings, ClientConnections(settings))
     config = uvicorn.Config(app, http=protocol, ws="none", lifespan="off", log_config=None)
+    config.timeout_keep_alive = idle_timeout_s  # type: ignore[assignment]  # passed to call_later
     config.load()
     state = ServerState()
 
@@ -99,6 +100,34 @@ async def test_pipelined_requests_do_not_count_as_headers() -> None:
 async def test_a_body_does_not_count_as_headers() -> None:
     async with listening(head_max_bytes=1000) as url:
         assert (await fetch(url, "POST", "/", {}, b"x" * 100_000)).status == 200
+
+
+# A line break between two requests is allowed (RFC 9112 section 2.2), and is not the beginning of one.
+@each_case("sent", [b"", b"\r\n"])
+async def test_idle_connections_are_closed(sent: bytes) -> None:
+    async with listening(idle_timeout_s=0.05) as url, RawConnection.open(url) as connection:
+        await connection.send(request_bytes("GET", "/", {"Host": "x"}) * 2)
+        assert [(await connection.response()).body for _ in range(2)] == [b"ok", b"ok"]
+        await connection.send(sent)
+
+        await connection.closed()
+
+
+async def test_a_connection_is_not_idle_while_a_request_is_answered() -> None:
+    timeout_s, served = 0.05, 0
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal served
+        if served:
+            await asyncio.sleep(2 * timeout_s)
+        served += 1
+        await _app(scope, receive, send)
+
+    async with listening(app=app, idle_timeout_s=timeout_s) as url, RawConnection.open(url) as connection:
+        await connection.send(request_bytes("GET", "/", {"Host": "x"}) * 2)
+
+        assert [(await connection.response()).body for _ in range(2)] == [b"ok", b"ok"]
+        await connection.closed()
 
 
 @each_case("sent", [b"", b"G", b"GET / HTTP/1.1\r\nHost: x\r\n"])

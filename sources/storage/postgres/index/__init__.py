@@ -1,3 +1,2 @@
 """Full-text indexes as tsvectors, and their maintenance. `entries` says what is indexed. `index_update` keeps entries
-current: in the transaction of each write, and in the background after an upgrade. `trigrams` are made only for
-libraries that need them."""
+current: in the transaction of each write, and in the background after an upgrade."""

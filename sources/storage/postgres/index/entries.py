@@ -172,7 +172,8 @@ def read_forms(connection: PostgresConnection, wanted: Mapping[EntryKind, Sequen
     """Yields the kinds and rowids of these entries, and their columns, as far as their rows exist. One statement reads
     them all."""
     queries: list[tuple[EntryKind, str, Sequence[list[int]]]] = []
-    for kind, rowids in wanted.items():
+    # In order, so that the server plans one statement for each combination of kinds.
+    for kind, rowids in sorted(wanted.items(), key=lambda one: one[0].number):
         for sql in kind.sources:
             # The entries of titles have the negative rowids of conversations.
             is_titles = "?2" in sql

@@ -25,8 +25,8 @@ from sources.storage.postgres.index.entries import (
     index_rows,
     index_state,
 )
-from sources.storage.postgres.index.trigrams import STATE_NAME, index_trigrams
 from sources.storage.postgres.jobs import IndexTask, claim, release
+from sources.storage.postgres.search.substring import STATE_NAME, index_trigrams
 from sources.storage.postgres.vectors.vector_tables import update_vectors
 from sources.storage.tables.dialect import POSTGRES
 from sources.storage.tables.kind_tables import segmented_tables

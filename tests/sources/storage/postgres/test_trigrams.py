@@ -11,8 +11,8 @@ from sources.storage.contract import MessageSearch
 from sources.storage.postgres import PostgresLibraries
 from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.database import PostgresDatabase
-from sources.storage.postgres.index.trigrams import has_trigrams, trigram_query
 from sources.storage.postgres.search import substring
+from sources.storage.postgres.search.substring import has_trigrams, trigram_query
 from tests.sources.storage.library_fixture import LibraryFixture, open_postgres
 from tests.sources.storage.postgres.plans import explain
 

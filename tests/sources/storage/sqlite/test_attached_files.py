@@ -5,13 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from config.errors import StorageError
+from config.errors import SourceTimeout, StorageError
 from sources.drafts import NoteDraft, PromptDraft
 from sources.query import parse
 from sources.storage.contract import Library
 from sources.storage.search.engine import OWN_ROWS_MIN
 from sources.storage.sqlite.collections import SqliteLibrary
+from sources.storage.sqlite.connection.connection import JobConnection
+from sources.storage.sqlite.connection.database import Database, LibraryReader
+from sources.storage.sqlite.connection.errors import Interrupted
+from sources.storage.sqlite.connection.open import DatabaseFile
+from sources.storage.sqlite.schema.tables import CHACHA, PROMPTS
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite
+from tests.sources.storage.sqlite.conftest import make_options
 
 
 async def create_items(libraries: LibraryFixture) -> Path:
@@ -54,6 +60,41 @@ async def test_file_is_attached_when_a_call_needs_it(tmp_path: Path) -> None:
         assert attached_kinds(ada) == ["chacha"]
         assert (await ada.corpus(parse("tea"), 10_000)).rows == OWN_ROWS_MIN + 51
         assert attached_kinds(ada) == ["chacha", "prompts"]
+
+
+class StoppedOnce(DatabaseFile, frozen=True):
+    """A file that is attached when the job is stopped, the first time."""
+
+    stops: list[Interrupted]
+
+    @property
+    def path(self) -> Path:
+        if self.stops:
+            raise self.stops.pop()
+        return super().path
+
+
+async def test_file_can_be_read_after_a_search_was_stopped_while_attaching_it(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as libraries:
+        await create_items(libraries)
+    user_id = libraries.context("ada").user_id
+    notes = DatabaseFile(CHACHA, libraries.data_root, user_id)
+    prompts = StoppedOnce(PROMPTS, libraries.data_root, user_id, [])
+    options = make_options()
+    reader = LibraryReader((notes, prompts), options)
+    database = Database(notes, options, reader)
+    stopped = Database(prompts, options, reader)
+    prompts.stops.append(Interrupted())
+
+    def count(connection: JobConnection) -> int:
+        reader.statistics(None).refresh(connection)
+        return reader.statistics(None).count_in_library(connection, '"tea"')
+
+    with pytest.raises(SourceTimeout):
+        await database.read("notes", count)
+    assert await stopped.read("prompts", count) == 51
+    assert await database.read("notes", count) == 51
+    await database.close()
 
 
 async def test_bookmarks_are_read_from_their_file_if_another_was_used_first(tmp_path: Path) -> None:

@@ -215,7 +215,8 @@ class AttackResult(Struct, frozen=True):
 
 @asynccontextmanager
 async def open_attacked_server(root: Path, answer_s: float = ANSWER_TIMEOUT_S) -> AsyncIterator[AttackedServer]:
-    settings = make_settings(root, **NO_RATE_LIMITS, **SHORT_TIMEOUTS)
+    # The third user sends nothing, so that the session would end by itself in an attack of half an hour.
+    settings = make_settings(root, session_ttl_s=86_400, **NO_RATE_LIMITS, **SHORT_TIMEOUTS)
     async with live(settings) as server:
         api = rest_client_of(server)
         *tenants, last = [await plant_tenant(api, name) for name in USERS]

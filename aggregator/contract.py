@@ -367,10 +367,12 @@ class KnowledgeResponse(SearchResponse, frozen=True, kw_only=True, omit_defaults
 
 def failed_reports(response: KnowledgeResponse) -> list[tuple[str, SourceReport]]:
     """The sources that were not searched, or failed, with the library of others that they are in."""
-    named = list(response.sources.items())
-    for library, reports in response.libraries.items():
-        named += [(f"{name} of {library}", report) for name, report in reports.items()]
-    return [(name, report) for name, report in named if report.status != "ok"]
+    failed: list[tuple[str, SourceReport]] = []
+    for library, reports in (("", response.sources), *response.libraries.items()):
+        for name, report in reports.items():
+            if report.status != "ok":
+                failed.append((f"{name} of {library}" if library else name, report))
+    return failed
 
 
 def without_repetition(response: KnowledgeResponse) -> KnowledgeResponse:

@@ -262,8 +262,9 @@ class Fanout:
         if late:
             await asyncio.wait(late, timeout=_CANCEL_GRACE_S)
         for task in tasks.values():
-            if task.done():  # a rejected filter ends the search before the next task is looked at
-                retrieve_exception(task)
+            # A rejected filter ends the search before the next task is looked at: asyncio would log its exception.
+            if task.done() and not task.cancelled():
+                task.exception()
         return late
 
     def _labelled(self, key: str, page: SourceHits) -> SourceHits:

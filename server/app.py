@@ -155,7 +155,9 @@ class RequestLogMiddleware:
         fields = begin_request(given_id.decode() if given_id is not None and _VALID_ID.match(given_id) else "")
         own_headers = ((_REQUEST_ID, fields.request_id.encode()), *SECURITY_HEADERS)
         connection = connection_of(scope) if is_http else None
-        method, path = scope["method"] if is_http else "WS", _without_secret(scope["path"])
+        method, path = scope["method"] if is_http else "WS", scope["path"]
+        if path != MCP_PATH:
+            path = _SECRET_PATH.sub(r"\1…", path)
 
         # Not a coroutine, as in `McpRouter`: one that only passes a call on would cost more than it does itself.
         def send_with_headers(message: Message) -> Awaitable[None]:
@@ -198,7 +200,7 @@ class TracingMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        fields, method, path, status = request_fields(), scope["method"], _without_secret(scope["path"]), 0
+        fields, method, path, status = request_fields(), scope["method"], _SECRET_PATH.sub(r"\1…", scope["path"]), 0
         attributes = {"http.request.method": method, "url.path": path, "florilegium.request_id": fields.request_id}
         # The headers of W3C Trace Context, by which a caller makes a request part of its own trace.
         headers = scope["headers"]
@@ -222,10 +224,6 @@ class TracingMiddleware:
                 }
                 route = path if path.startswith(MCP_PATH) else fields.tool
                 request_span.update(known, name=f"{method} {route}".rstrip(), is_failed=status >= 500)
-
-
-def _without_secret(path: str) -> str:
-    return path if path == MCP_PATH else _SECRET_PATH.sub(r"\1…", path)
 
 
 class ErrorHandlers:

@@ -203,7 +203,8 @@ class SqliteLibraries:
 
     def end_lease(self, databases: UserDatabases) -> None:
         databases.lease_count -= 1
-        self._close_surplus()
+        if len(self._open) > self._open_max:
+            self._close_surplus()
         if self._embedding is not None and self._embeds_in_background:
             self._embedding.wake(databases.user_id, has_new_text=databases.has_new_writes())
 
@@ -239,7 +240,8 @@ class SqliteLibraries:
             yield databases
         finally:
             databases.lease_count -= 1
-            self._close_surplus()
+            if len(self._open) > self._open_max:
+                self._close_surplus()
             self._background_ended.set()
 
     async def _open_user(self, user_id: UserId) -> UserDatabases:
@@ -273,9 +275,8 @@ class SqliteLibraries:
         return len(self._open) + max(0, len(self._closing) - self._closing_max) < self._open_max
 
     def _close_surplus(self) -> None:
-        if len(self._open) > self._open_max:
-            for user_id in self._idle_libraries()[: len(self._open) - self._open_max]:
-                self._start_closing(user_id)
+        for user_id in self._idle_libraries()[: len(self._open) - self._open_max]:
+            self._start_closing(user_id)
 
     def _idle_libraries(self) -> list[UserId]:
         """Returns the libraries that are not in use, the least recently used first."""

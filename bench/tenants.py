@@ -22,7 +22,7 @@ from bench.local_runtime import LocalRuntime, open_local_runtime, user_id_for
 from bench.processes import resident_bytes
 from bench.prose import Prose
 from config.paths import DataRoot
-from server.serving import freeze_lasting_objects, run
+from server.serving import run
 from sources.source import search_response
 
 _DESCRIPTORS = Path("/proc/self/fd")
@@ -78,7 +78,6 @@ async def measure_first_searches(root: Path, count: int) -> FirstSearches:
     first_ms, all_ms = [], []
     prose = Prose(SEED, stream="visits")
     async with open_local_runtime(root) as runtime:
-        freeze_lasting_objects()  # as a server does
         for number in range(count):
             context = runtime.context_for(tenant(number))
             evict_pages([context.db_paths.media, context.db_paths.chacha, context.db_paths.prompts])

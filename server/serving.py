@@ -197,7 +197,10 @@ async def serve(
         # This raises a readable error if the port is in use; uvicorn would log a traceback and exit.
         with closing(_bind(settings)):
             pass
-    freeze_lasting_objects()
+    # Everything that exists now, modules above all, lives until the end. Visiting it in every full collection would
+    # hold up all calls for 50 to 100 ms.
+    gc.freeze()
+    gc.set_threshold(_GC_OBJECTS)
     with watch_event_loop(_LOOP_BLOCK_WARN_MS):
         server = Server(config, settings, open_streams, protocol, announce, on_stop, share, local_socket)
         await server.serve(list(sockets) or None)
@@ -223,13 +226,6 @@ def _bind(settings: Settings) -> socket.socket:
             f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; choose another port with --port"
         ) from error
     return unbound
-
-
-def freeze_lasting_objects() -> None:
-    """Exempts everything that exists now from garbage collection. Most of it, modules above all, lives until the end,
-    and visiting it in every full collection would hold up all calls for 50 to 100 ms."""
-    gc.freeze()
-    gc.set_threshold(_GC_OBJECTS)
 
 
 def run(main: Coroutine[Any, Any, None], storage_url: str = "") -> None:

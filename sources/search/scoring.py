@@ -465,9 +465,10 @@ class ComparableScoring(BlockScoring):
         only_names: dict[int, tuple[int, ...]],
         plain: list[int],
     ) -> None:
-        """The name of a message's sender counts as one of its words if the message itself contains a word of the query.
-        Otherwise the message is merely by that person, not about them: the terms in the name are added to `only_names`
-        by the number of the message, and a title that repeats the name does not count either.
+        """The name of a message's sender counts as one of its words if the message contains a word of the query, or the
+        messages before it contain another one. Otherwise the message is merely by that person, not about them: the
+        terms in the name are added to `only_names` by the number of the message. Nor do they count in the messages
+        before it: a reply to a message that mentions its sender is no more about the person than any other.
 
         A question whose words are all in the query adds no information: it is added to `plain`.
         """

@@ -128,10 +128,10 @@ class InProcessSessionStore:
             self._drop(session)
 
     def _expire(self) -> None:
-        expired_at = self._clock() - self._ttl_s
+        oldest_allowed = self._clock() - self._ttl_s
         while self._sessions:
             session = next(iter(self._sessions.values()))
-            if session.used_at > expired_at:
+            if session.used_at > oldest_allowed:
                 break
             self._drop(session)
 

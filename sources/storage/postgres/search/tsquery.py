@@ -199,8 +199,8 @@ def with_labels(match: str, labels: str) -> str:
 
 # Once for all sources of a search.
 @lru_cache(maxsize=512)
-def _phrase_tokens(tokens: tuple[str, ...]) -> list[str]:
-    return [clip_lexeme(token) for token in index_tokens(" ".join(tokens))]
+def _phrase_tokens(tokens: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple([clip_lexeme(token) for token in index_tokens(" ".join(tokens))])
 
 
 def _compile_phrase(phrase: Phrase | Prefix, where: Restriction) -> str:

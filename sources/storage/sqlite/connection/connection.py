@@ -83,7 +83,7 @@ class JobConnection(RowConnection):
         # Attaches files that no call has needed yet.
         self.pending: dict[str, Callable[[JobConnection], None]] = {}
         # Files that SQLite may have attached, but that cannot be used.
-        self.half_attached: set[str] = set()
+        self.unusable: set[str] = set()
         # The temporary tables that were created since the last rollback, which would have removed them.
         self.temporary_tables: set[str] = set()
         # A second safeguard: it stops a job even while the event loop is too busy to do so.

@@ -190,7 +190,7 @@ def _attach_if_possible(file: DatabaseFile, options: SqliteOptions, connection: 
 def attach_file(connection: JobConnection, file: DatabaseFile, options: SqliteOptions, due: float) -> None:
     """Attaches a file to a reader. Creates or migrates it first if necessary."""
     kind, schema = file.schema.kind, file.schema
-    if kind in connection.half_attached:
+    if kind in connection.unusable:
         _detach(connection, kind)
     try:
         version, is_immutable = _attach(connection, kind, file.ensure_path(), due)
@@ -224,7 +224,7 @@ def attach_file(connection: JobConnection, file: DatabaseFile, options: SqliteOp
             has_outdated_rows=is_outdated or (schema.has_text_weights and lacks_weights(connection)),
         )
     except BaseException:
-        connection.half_attached.add(kind)
+        connection.unusable.add(kind)
         _detach(connection, kind)
         raise
 
@@ -233,7 +233,7 @@ def _detach(connection: JobConnection, kind: str) -> None:
     """Detaches a file that could not be used. In a transaction that has read it, that is not possible."""
     with suppress(*DATABASE_ERRORS):
         connection.execute(f"DETACH {kind}")
-        connection.half_attached.discard(kind)
+        connection.unusable.discard(kind)
 
 
 def _lacks_kinds(connection: JobConnection, kind: DatabaseKind, schema: str) -> bool:

@@ -65,8 +65,10 @@ class BrowserSessions:
         self._sessions_max = sessions_max
         self._clock = clock
 
-    async def create(
+    @control_operation("write")
+    def create(
         self,
+        db: ControlConnection,
         user: UserRecord,
         address: str = "",
         agent: str = "",
@@ -78,24 +80,20 @@ class BrowserSessions:
         the user that were used least recently end. The user's other browsers show a notice of a new one."""
         secret, now = secrets.token_urlsafe(32), self._clock()
         row = (hashlib.sha256(secret.encode()).digest(), user.id, user.epoch, now, now, _short(address), _short(agent))
-
-        def operation(db: ControlConnection) -> None:
-            db.execute(
-                "DELETE FROM browser_sessions WHERE used_at < ? OR created_at < ?",
-                (now - self._idle_s, now - self._lifetime_s),
-            )
-            db.execute(
-                "DELETE FROM browser_sessions WHERE user_id = ?1 AND hash NOT IN (SELECT hash FROM browser_sessions "
-                "WHERE user_id = ?1 ORDER BY used_at DESC, created_at DESC LIMIT ?2)",
-                (user.id, self._sessions_max - 1),
-            )
-            db.execute(
-                "INSERT INTO browser_sessions (hash, user_id, epoch, created_at, used_at, address, agent, "
-                "is_new_browser, needs_passkey) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*row, int(is_new_browser), int(needs_passkey)),
-            )
-
-        await self._database.write(operation)
+        db.execute(
+            "DELETE FROM browser_sessions WHERE used_at < ? OR created_at < ?",
+            (now - self._idle_s, now - self._lifetime_s),
+        )
+        db.execute(
+            "DELETE FROM browser_sessions WHERE user_id = ?1 AND hash NOT IN (SELECT hash FROM browser_sessions "
+            "WHERE user_id = ?1 ORDER BY used_at DESC, created_at DESC LIMIT ?2)",
+            (user.id, self._sessions_max - 1),
+        )
+        db.execute(
+            "INSERT INTO browser_sessions (hash, user_id, epoch, created_at, used_at, address, agent, "
+            "is_new_browser, needs_passkey) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*row, int(is_new_browser), int(needs_passkey)),
+        )
         return secret
 
     async def find(self, secret: str) -> BrowserSession | None:

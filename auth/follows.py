@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct, field, structs
 
-from auth.control_database import ControlConnection, ControlDatabase
+from auth.control_database import ControlConnection, ControlDatabase, control_operation
 from auth.registry import require_printable
 from config.errors import Conflict, InvalidParams, NotFound
 from config.paths import UserId
@@ -58,16 +58,13 @@ class Follows:
         """Returns a number that changes when any process changes the control database."""
         return self._database.revision()
 
-    async def add(self, record: FollowRecord, per_user_max: int | None) -> FollowRecord:
+    @control_operation("write")
+    def add(self, db: ControlConnection, record: FollowRecord, per_user_max: int | None) -> FollowRecord:
         record = structs.replace(record, created_at=self._clock())
-
-        def operation(db: ControlConnection) -> None:
-            [count] = db.execute("SELECT count(*) FROM follows WHERE user_id = ?", (record.user_id,)).fetchone()
-            if per_user_max is not None and count >= per_user_max:
-                raise Conflict(f"{count} sources are followed; follow_max_per_user permits {per_user_max}")
-            _insert(db, "follows", record)
-
-        await self._database.write(operation)
+        [count] = db.execute("SELECT count(*) FROM follows WHERE user_id = ?", (record.user_id,)).fetchone()
+        if per_user_max is not None and count >= per_user_max:
+            raise Conflict(f"{count} sources are followed; follow_max_per_user permits {per_user_max}")
+        _insert(db, "follows", record)
         return record
 
     async def list(self, user_id: UserId | None = None) -> Sequence[FollowRecord]:

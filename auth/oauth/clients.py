@@ -157,33 +157,32 @@ class OAuthClients:
             raise NotFound("client", client_id)
         return grants
 
-    async def _insert(self, kind: ClientKind, metadata: ClientMetadata, *, has_secret: bool) -> tuple[OAuthClient, str]:
+    @control_operation("write")
+    def _insert(
+        self, db: ControlConnection, kind: ClientKind, metadata: ClientMetadata, *, has_secret: bool
+    ) -> tuple[OAuthClient, str]:
         secret, now = generate_credential(grants.CLIENT_SECRET) if has_secret else "", self._clock()
         secret_hash = hash_credential(secret) if has_secret else None
         client = OAuthClient(generate_id("c_"), kind, metadata, secret_hash, now, None)
-
-        def operation(db: ControlConnection) -> None:
-            if kind == "dynamic":
-                # Deletes unused clients. At the limit the oldest of them makes room, so that registrations of strangers
-                # cannot keep others from registering.
-                db.execute(
-                    f"DELETE FROM oauth_clients WHERE {_UNCONNECTED} AND "  # noqa: S608 - constants only
-                    "(last_used_at IS NULL AND created_at < ? OR last_used_at < ?)",
-                    (now - self._unused_ttl_s, now - self._idle_ttl_s),
-                )
-                (count,) = db.execute("SELECT count(*) FROM oauth_clients WHERE kind = 'dynamic'").fetchone()
-                if count >= self._clients_max:
-                    oldest = f"SELECT id FROM oauth_clients WHERE {_UNCONNECTED} ORDER BY created_at LIMIT 1"  # noqa: S608 - as above
-                    if not db.execute(f"DELETE FROM oauth_clients WHERE id IN ({oldest})").rowcount:  # noqa: S608 - as above
-                        raise Unavailable(
-                            "too many clients are registered; ask the operator to add this one", retry_after_s=3600
-                        )
+        if kind == "dynamic":
+            # Deletes unused clients. At the limit the oldest of them makes room, so that registrations of strangers
+            # cannot keep others from registering.
             db.execute(
-                "INSERT INTO oauth_clients (id, kind, secret_hash, metadata, created_at) VALUES (?, ?, ?, ?, ?)",
-                (client.id, kind, secret_hash, msgspec.json.encode(metadata).decode(), now),
+                f"DELETE FROM oauth_clients WHERE {_UNCONNECTED} AND "  # noqa: S608 - constants only
+                "(last_used_at IS NULL AND created_at < ? OR last_used_at < ?)",
+                (now - self._unused_ttl_s, now - self._idle_ttl_s),
             )
-
-        await self._database.write(operation)
+            (count,) = db.execute("SELECT count(*) FROM oauth_clients WHERE kind = 'dynamic'").fetchone()
+            if count >= self._clients_max:
+                oldest = f"SELECT id FROM oauth_clients WHERE {_UNCONNECTED} ORDER BY created_at LIMIT 1"  # noqa: S608 - as above
+                if not db.execute(f"DELETE FROM oauth_clients WHERE id IN ({oldest})").rowcount:  # noqa: S608 - as above
+                    raise Unavailable(
+                        "too many clients are registered; ask the operator to add this one", retry_after_s=3600
+                    )
+        db.execute(
+            "INSERT INTO oauth_clients (id, kind, secret_hash, metadata, created_at) VALUES (?, ?, ?, ?, ?)",
+            (client.id, kind, secret_hash, msgspec.json.encode(metadata).decode(), now),
+        )
         return client, secret
 
 

@@ -281,20 +281,16 @@ class OAuthGrants:
         self._grants_max = settings.fixed.oauth_connections_max_per_user
         self._clock = clock
 
-    async def approve(self, request: GrantRequest, code_challenge: str) -> str:
+    @control_operation("write")
+    def approve(self, db: ControlConnection, request: GrantRequest, code_challenge: str) -> str:
         """Creates a grant and returns the authorization code for it."""
         code, now = generate_credential(CODE), self._clock()
-
-        def operation(db: ControlConnection) -> None:
-            grant_id = insert_grant(db, request, now, self._grants_max)
-            db.execute("DELETE FROM oauth_codes WHERE expires_at < ?", (now - _USED_CODE_TTL_S,))
-            db.execute(
-                "INSERT INTO oauth_codes (hash, grant_id, redirect_uri, code_challenge, expires_at) "
-                "VALUES (?, ?, ?, ?, ?)",
-                (hash_credential(code), grant_id, request.redirect_uri, code_challenge, now + self._code_ttl_s),
-            )
-
-        await self._database.write(operation)
+        grant_id = insert_grant(db, request, now, self._grants_max)
+        db.execute("DELETE FROM oauth_codes WHERE expires_at < ?", (now - _USED_CODE_TTL_S,))
+        db.execute(
+            "INSERT INTO oauth_codes (hash, grant_id, redirect_uri, code_challenge, expires_at) VALUES (?, ?, ?, ?, ?)",
+            (hash_credential(code), grant_id, request.redirect_uri, code_challenge, now + self._code_ttl_s),
+        )
         return code
 
     @control_operation("read")

@@ -305,32 +305,31 @@ class DeviceCodes:
         self._tokens = tokens
         self._clock = clock
 
-    async def create(self, client_id: str, scopes: frozenset[str], resource: TokenResource) -> tuple[str, str]:
+    @control_operation("write")
+    def create(
+        self, db: ControlConnection, client_id: str, scopes: frozenset[str], resource: TokenResource
+    ) -> tuple[str, str]:
         """Returns a new device code, for the program, and the user code, for the person."""
         device_code, now = generate_credential(grants.DEVICE_CODE), self._clock()
         user_code = "".join(secrets.choice(_LETTERS) for _ in range(_USER_CODE_LETTERS))
-
-        def operation(db: ControlConnection) -> None:
-            db.execute("DELETE FROM oauth_device_codes WHERE expires_at < ?", (now,))
-            (count,) = db.execute("SELECT count(*) FROM oauth_device_codes").fetchone()
-            if count >= _OAUTH_DEVICE_CODES_MAX:
-                raise Unavailable("too many programs are waiting for their codes; try again later", retry_after_s=60)
-            db.execute(
-                "INSERT INTO oauth_device_codes "
-                "(hash, user_code, client_id, scopes, resource, expires_at, interval_s, state) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, 'pending')",
-                (
-                    hash_credential(device_code),
-                    user_code,
-                    client_id,
-                    " ".join(sorted(scopes)),
-                    resource.url,
-                    now + OAUTH_DEVICE_CODE_TTL_S,
-                    self._settings.fixed.oauth_device_interval_s,
-                ),
-            )
-
-        await self._database.write(operation)
+        db.execute("DELETE FROM oauth_device_codes WHERE expires_at < ?", (now,))
+        (count,) = db.execute("SELECT count(*) FROM oauth_device_codes").fetchone()
+        if count >= _OAUTH_DEVICE_CODES_MAX:
+            raise Unavailable("too many programs are waiting for their codes; try again later", retry_after_s=60)
+        db.execute(
+            "INSERT INTO oauth_device_codes "
+            "(hash, user_code, client_id, scopes, resource, expires_at, interval_s, state) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, 'pending')",
+            (
+                hash_credential(device_code),
+                user_code,
+                client_id,
+                " ".join(sorted(scopes)),
+                resource.url,
+                now + OAUTH_DEVICE_CODE_TTL_S,
+                self._settings.fixed.oauth_device_interval_s,
+            ),
+        )
         return device_code, user_code
 
     async def find(self, user_code: str) -> DeviceRequest | None:

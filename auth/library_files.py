@@ -5,7 +5,7 @@ empty library, write into it, and the next backup would replace the good one.
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -57,27 +57,23 @@ def record_file(control_path: Path, user_id: UserId, kind: DatabaseKind) -> None
         with _guard:
             records = _waiting.pop(control_path, [])
         if records:
-            _record_all(control_path, records)
+            try:
+                with CONTROL_LOCK, _open(control_path) as control:
+                    if control:
+                        control.execute("BEGIN IMMEDIATE")
+                        control.executemany(
+                            "UPDATE users SET files = trim(coalesce(files, '') || ' ' || ?1) "
+                            "WHERE id = ?2 AND ' ' || coalesce(files, '') || ' ' NOT LIKE '% ' || ?1 || ' %'",
+                            [(record.kind, record.user_id) for record in records],
+                        )
+                        control.execute("COMMIT")
+            except BaseException as error:
+                for record in records:
+                    record.done.set_exception(error)
+                raise
+            for record in records:
+                record.done.set_result(None)
     record.done.result()
-
-
-def _record_all(control_path: Path, records: Sequence[_Record]) -> None:
-    try:
-        with CONTROL_LOCK, _open(control_path) as control:
-            if control:
-                control.execute("BEGIN IMMEDIATE")
-                control.executemany(
-                    "UPDATE users SET files = trim(coalesce(files, '') || ' ' || ?1) "
-                    "WHERE id = ?2 AND ' ' || coalesce(files, '') || ' ' NOT LIKE '% ' || ?1 || ' %'",
-                    [(record.kind, record.user_id) for record in records],
-                )
-                control.execute("COMMIT")
-    except BaseException as error:
-        for record in records:
-            record.done.set_exception(error)
-        raise
-    for record in records:
-        record.done.set_result(None)
 
 
 def forget_file(control_path: Path, user_id: UserId, kind: DatabaseKind) -> None:

@@ -88,12 +88,6 @@ class SignInFlow(Struct, frozen=True):
         return _encode(hashlib.sha256(self.code_verifier.encode()).digest())
 
 
-def start_flow(browser_secret: str, provider_id: str, target: str, now: float) -> SignInFlow:
-    payload = _StatePayload(secrets.token_urlsafe(16), provider_id, target, int(now))
-    text = _encode(msgspec.json.encode(payload))
-    return _flow(browser_secret, text, target)
-
-
 def resume_flow(browser_secret: str, provider_id: str, state: str, now: float, lifetime_s: float) -> SignInFlow:
     """Returns the flow of a `state` that comes back. Raises OpenIdFailed unless this browser started it, with this
     provider, and not long ago."""
@@ -342,7 +336,9 @@ class OpenIdSignIn:
     async def start(self, provider_id: str, browser_secret: str, target: str) -> str:
         """Returns the address at the provider. `browser_secret` is in a cookie; `target` is where to go afterwards."""
         client = self._client(provider_id)
-        return await client.authorization_url(start_flow(browser_secret, provider_id, target, time.time()))
+        payload = _StatePayload(secrets.token_urlsafe(16), provider_id, target, int(time.time()))
+        text = _encode(msgspec.json.encode(payload))
+        return await client.authorization_url(_flow(browser_secret, text, target))
 
     async def complete(
         self, provider_id: str, browser_secret: str, response: Mapping[str, str]

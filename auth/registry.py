@@ -165,11 +165,6 @@ class UserRecord(Struct, frozen=True):
     def is_disabled(self) -> bool:
         return self.disabled_at is not None or (self.expires_at is not None and time.time() >= self.expires_at)
 
-    @property
-    def folder_name(self) -> str:
-        """The name in paths that contain names of users; empty if the operator did not choose it."""
-        return self.name if self.named_by == "operator" else ""
-
 
 class KeyRecord(Struct, frozen=True):
     """An API key and its user, without the secret. A key with a profile can only use the tools of that profile, a key

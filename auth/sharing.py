@@ -444,7 +444,27 @@ class Sharing:
         is ignored, because it may be out of date."""
 
         def find(db: ControlConnection) -> list[ClaimedMembership]:
-            return _claimed_changes(db, user_id, issuer, roles, issued_at)
+            row = db.execute("SELECT claims_at FROM users WHERE id = ?", (user_id,)).fetchone()
+            if row is None or issued_at < row[0]:
+                return []
+            wanted: dict[UserId, ClaimedMembership] = {}
+            for name, role in roles.items():
+                # A name that no group has is ignored: the operator may create the group later.
+                group = registry.select_group(db, name)
+                if group is not None and not group.is_disabled:
+                    wanted[group.id] = ClaimedMembership(group.id, group.name, role)
+            changes = []
+            for group_id, name, role, given_by in db.execute(
+                "SELECT g.id, g.name, m.role, m.issuer FROM group_members m JOIN users g ON g.id = m.group_id "
+                "WHERE m.user_id = ?",
+                (user_id,),
+            ).fetchall():
+                claimed = wanted.pop(group_id, None)
+                if given_by == issuer and claimed is None:
+                    changes.append(ClaimedMembership(group_id, name, None))
+                elif given_by == issuer and claimed is not None and claimed.role != role:
+                    changes.append(claimed)
+            return [*changes, *wanted.values()]
 
         def apply(db: ControlConnection) -> list[ClaimedMembership]:
             changes = []
@@ -625,32 +645,6 @@ def _end_membership(db: ControlConnection, group_id: str, user_id: str) -> None:
     db.execute("DELETE FROM group_members WHERE group_id = ? AND user_id = ?", (group_id, user_id))
     # What they shared with the group was for the people they knew in it.
     db.execute("DELETE FROM shares WHERE owner_id = ? AND to_id = ?", (user_id, group_id))
-
-
-def _claimed_changes(
-    db: ControlConnection, user_id: UserId, issuer: str, roles: Mapping[str, GroupRole], issued_at: float
-) -> list[ClaimedMembership]:
-    row = db.execute("SELECT claims_at FROM users WHERE id = ?", (user_id,)).fetchone()
-    if row is None or issued_at < row[0]:
-        return []
-    wanted: dict[UserId, ClaimedMembership] = {}
-    for name, role in roles.items():
-        # A name that no group has is ignored: the operator may create the group later.
-        group = registry.select_group(db, name)
-        if group is not None and not group.is_disabled:
-            wanted[group.id] = ClaimedMembership(group.id, group.name, role)
-    changes = []
-    for group_id, name, role, given_by in db.execute(
-        "SELECT g.id, g.name, m.role, m.issuer FROM group_members m JOIN users g ON g.id = m.group_id "
-        "WHERE m.user_id = ?",
-        (user_id,),
-    ).fetchall():
-        claimed = wanted.pop(group_id, None)
-        if given_by == issuer and claimed is None:
-            changes.append(ClaimedMembership(group_id, name, None))
-        elif given_by == issuer and claimed is not None and claimed.role != role:
-            changes.append(claimed)
-    return [*changes, *wanted.values()]
 
 
 def _invitations(db: ControlConnection, now: float, condition: str, value: object) -> list[GroupInvitation]:

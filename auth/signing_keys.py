@@ -10,7 +10,7 @@ import re
 import time
 from base64 import urlsafe_b64encode
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -106,21 +106,6 @@ def _single_keys(keys: Sequence[SigningKey]) -> dict[str, SigningKey]:
 _PLAIN_SECRET = re.compile(r"(?!ssh-|ecdsa-)(?!.*-----)[A-Za-z0-9+/=_.~-]+")
 
 
-def key_from_secret(secret: str, previous_secrets: Iterable[str] = ()) -> SigningKey:
-    secrets = (secret, *previous_secrets)
-    for text in secrets:
-        if not _PLAIN_SECRET.fullmatch(text):
-            from auth.signatures import looks_like_key  # noqa: PLC0415 - PyJWT takes 0.2 s to import; see auth.signatures
-
-            if looks_like_key(text):  # A public key as a shared secret would let everyone sign.
-                raise ConfigurationError(
-                    "jwt_secret looks like a key in PEM, DER or JWK format; expected random text. "
-                    "To use a public key, set jwt_key_file"
-                )
-    current, *previous = (text.encode() for text in secrets)
-    return SigningKey("HS256", None, current, tuple(previous))
-
-
 def sign(payload: bytes, secret: str, token_type: str) -> str:
     """Returns a compact JWS (RFC 7515 section 7.1)."""
     header = msgspec.json.encode({"alg": "HS256", "typ": token_type})
@@ -143,7 +128,18 @@ def load_signing_keys(
 ) -> SigningKeys | None:
     """Returns the configured keys, or None if JWTs are not accepted. A file is read now, a URL at the first token."""
     if settings.jwt_secret:
-        return StaticKeys([key_from_secret(settings.jwt_secret, settings.jwt_previous_secrets)])
+        secrets = (settings.jwt_secret, *settings.jwt_previous_secrets)
+        for text in secrets:
+            if not _PLAIN_SECRET.fullmatch(text):
+                from auth.signatures import looks_like_key  # noqa: PLC0415 - PyJWT takes 0.2 s to import; see auth.signatures
+
+                if looks_like_key(text):  # A public key as a shared secret would let everyone sign.
+                    raise ConfigurationError(
+                        "jwt_secret looks like a key in PEM, DER or JWK format; expected random text. "
+                        "To use a public key, set jwt_key_file"
+                    )
+        current, *previous = (text.encode() for text in secrets)
+        return StaticKeys([SigningKey("HS256", None, current, tuple(previous))])
     if settings.jwt_jwks_url and not settings.jwt_key_file:
         return RemoteKeys(settings, fetch or fetch_url, clock)
     if not settings.jwt_key_file:

@@ -123,8 +123,8 @@ def is_confined_now(settings: Settings, record: FollowRecord, owner: UserRecord)
 
 
 def _is_in_follow_roots(settings: Settings, path: Path, owner: UserRecord) -> bool:
-    name = owner.folder_name
-    # Such a name would lead out of the folder of the user.
+    # Only a name that the operator chose names a folder. Others could lead out of the folder of the user.
+    name = owner.name if owner.named_by == "operator" else ""
     is_plain_name = name not in ("", ".", "..") and "/" not in name and "\0" not in name
     for root in settings.follow_roots:
         parts = Path(root).parts

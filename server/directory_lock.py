@@ -57,10 +57,6 @@ class LockOwner(Struct, frozen=True):
     needs_auth: bool = False
 
     @property
-    def is_long_running(self) -> bool:
-        return self.command in ("serve", "stdio")
-
-    @property
     def is_starting(self) -> bool:
         """Whether a server on this machine does not accept connections yet."""
         if self.command != "serve" or self.url or self.host != socket.gethostname():
@@ -122,7 +118,7 @@ def _acquire(root: Path, command: str, use: Use) -> DirectoryLock | None:
         if use == "writer" and sqlite3.sqlite_version_info >= WAL_RESET_FIXED:
             os.close(descriptor)
             return None
-        if (owner is not None and owner.is_long_running) or time.monotonic() > waits_until:
+        if (owner is not None and owner.command in ("serve", "stdio")) or time.monotonic() > waits_until:
             os.close(descriptor)
             raise DirectoryInUse(_refusal(root, owner, use))
         time.sleep(_PAUSE_S)

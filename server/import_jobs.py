@@ -60,10 +60,6 @@ class ImportSlots:
         self._waiting: list[tuple[UserId, asyncio.Future[None]]] = []
 
     @property
-    def has_free_slot(self) -> bool:
-        return self._running.total() < self._slots_max
-
-    @property
     def waiting(self) -> int:
         return len(self._waiting)
 
@@ -71,7 +67,7 @@ class ImportSlots:
         return ImportTurn(self, user_id, self._turn_s)
 
     async def acquire(self, user_id: UserId) -> None:
-        if self.has_free_slot:
+        if self._running.total() < self._slots_max:
             self._running[user_id] += 1
             return
         waiter = (user_id, asyncio.get_running_loop().create_future())

@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from auth.audit import AuditFile, AuditLog, PostgresAuditLog
 from auth.control_database import ControlDatabase
@@ -123,7 +123,7 @@ def open_libraries(
     from sources.storage.postgres import PostgresLibraries, PostgresOptions  # noqa: PLC0415 - as above
 
     options = PostgresOptions(
-        **_connection_values(settings),
+        **structs.asdict(connection_options(settings)),
         connections=settings.postgres_connections,
         statement_timeout_ms=settings.fixed.postgres_statement_timeout_ms,
         lock_timeout_ms=_POSTGRES_LOCK_TIMEOUT_MS,
@@ -151,17 +151,13 @@ def require_sqlite(settings: Settings, command: str, alternative: str) -> None:
 
 
 def connection_options(settings: Settings) -> ConnectionOptions:
-    return ConnectionOptions(**_connection_values(settings))
-
-
-def _connection_values(settings: Settings) -> dict[str, Any]:
-    return {
-        "url": settings.storage_url,
-        "connect_timeout_s": settings.fixed.postgres_connect_timeout_s,
-        "statement_cache": settings.postgres_statement_cache,
-        "lifetime_s": _POSTGRES_CONNECTION_LIFETIME_S,
-        "silence_max_s": _POSTGRES_SILENCE_MAX_MS / 1000,
-    }
+    return ConnectionOptions(
+        url=settings.storage_url,
+        connect_timeout_s=settings.fixed.postgres_connect_timeout_s,
+        statement_cache=settings.postgres_statement_cache,
+        lifetime_s=_POSTGRES_CONNECTION_LIFETIME_S,
+        silence_max_s=_POSTGRES_SILENCE_MAX_MS / 1000,
+    )
 
 
 # -- peers -------------------------------------------------------------------------------------------------------------

@@ -67,7 +67,13 @@ def admin_caller(settings: "Settings", *, user: str | None = None, creates: bool
 
     if (server := remote_server()) is not None:
         if user is not None:
-            require_own_account(server, user)
+            # A server shows and creates only the keys of the user of the credential.
+            from server.operations.account import get_account  # noqa: PLC0415 - not for `--help`
+            from server.operations.operation import NoArguments  # noqa: PLC0415 - not for `--help`
+
+            name = call_server(server, get_account, NoArguments()).name
+            if user != name:
+                raise InvalidParams(f"USER: expected {name!r}, the user of the credential, got {user[:60]!r}")
         yield lambda operation, request: call_server(server, operation, request)
     elif (running := running_server(settings, user)) is not None:
 
@@ -171,13 +177,3 @@ async def run_long(
             else:
                 result = value
     return result
-
-
-def require_own_account(server: "RemoteApi", user: str) -> None:
-    """A server shows and creates only the keys of the user of the credential."""
-    from server.operations.account import get_account  # noqa: PLC0415 - not for `--help`
-    from server.operations.operation import NoArguments  # noqa: PLC0415 - not for `--help`
-
-    name = call_server(server, get_account, NoArguments()).name
-    if user != name:
-        raise InvalidParams(f"USER: expected {name!r}, the user of the credential, got {user[:60]!r}")

@@ -6,7 +6,7 @@ from typing import Any
 import click
 from msgspec import UNSET, to_builtins
 
-from auth.context import ADMIN
+from auth.context import ADMIN, WRITE
 from server.cli.caller import admin_caller, library_caller
 from server.cli.lazy_group import SettingsOverrides
 from server.cli.options import admin_options, library_options, load_for_change
@@ -51,10 +51,11 @@ def operation_command(operation: Operation, binding: CommandBinding) -> click.Co
             confirm(binding.question.format_map(options))
         is_change = operation.method != "GET"
         settings = load_for_change(overrides) if is_change and is_admin else overrides.load().settings
+        writes = is_change and operation.scope == WRITE
         opened = (
             admin_caller(settings, user=user, creates=binding.creates)
             if is_admin
-            else library_caller(settings, user, creates=binding.creates, writes=operation.is_write)
+            else library_caller(settings, user, creates=binding.creates, writes=writes)
         )
         with opened as call:
             output = to_builtins(call(operation, request))

@@ -37,18 +37,15 @@ class AboutPages:
         return await asyncio.to_thread(self._render, page)
 
     def _render(self, page: str) -> Response:
-        text = self._read(page)
-        heading = _HEADING.search(text)
-        # Written with an editor that wraps lines, unlike notes.
-        html = render_markdown(text, keeps_line_breaks=False)
-        return render_page("about.html", title=heading[1].strip() if heading else page.title(), html=html)
-
-    def _read(self, page: str) -> str:
-        """A file that cannot be read must not show the text of another policy instead, so that only a missing one is
-        replaced by the default."""
+        # A file that cannot be read must not show the text of another policy instead, so that only a missing one is
+        # replaced by the default.
         try:
             file = (self._folder / f"{page}.md").open("rb")
         except (FileNotFoundError, NotADirectoryError):
             file = (_DEFAULTS / f"{page}.md").open("rb")
         with file:
-            return file.read(_PAGE_MAX_BYTES).decode(errors="replace")
+            text = file.read(_PAGE_MAX_BYTES).decode(errors="replace")
+        heading = _HEADING.search(text)
+        # Written with an editor that wraps lines, unlike notes.
+        html = render_markdown(text, keeps_line_breaks=False)
+        return render_page("about.html", title=heading[1].strip() if heading else page.title(), html=html)

@@ -73,7 +73,15 @@ def render_markdown(
     text = _SENTINELS.sub("\ufffd", text)
     passage = next((index for index, mark in enumerate(marks) if mark.is_passage), None)
     env = {_LINKS: links or {}, _IMAGES: images or {}}
-    html = _parser(keeps_line_breaks).render(_with_sentinels(text, marks), env)
+    parts, position = [], 0
+    for one in marks:
+        # A sentinel before the markup of a line would turn it into text, so it comes after that.
+        is_line_start = one.start == 0 or text[one.start - 1] == "\n" or text[one.start] in "\r\n"
+        match = _LINE_MARKUP.match(text, one.start, one.end) if is_line_start else None
+        start = match.end() if match is not None and match.end() < one.end else one.start
+        parts += [text[position:start], _OPEN, text[start : one.end].rstrip(), _CLOSE]
+        position = start + len(text[start : one.end].rstrip())
+    html = _parser(keeps_line_breaks).render("".join([*parts, text[position:]]), env)
     # The parser lets no HTML of the text through. If it ever did, this would remove it.
     html = nh3.clean(html, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes=_SCHEMES, link_rel=_REL)
     html = _with_marks(html, passage)
@@ -97,18 +105,6 @@ def render_plain(text: str, marks: Sequence[TextRange] = ()) -> str:
         html += f"{escape(text[position : mark.start])}<mark{attribute}>{escape(text[mark.start : mark.end])}</mark>"
         position = mark.end
     return f'<div class="plain">{html}{escape(text[position:])}</div>'
-
-
-def _with_sentinels(text: str, ranges: Sequence[TextRange]) -> str:
-    parts, position = [], 0
-    for one in ranges:
-        # A sentinel before the markup of a line would turn it into text, so it comes after that.
-        is_line_start = one.start == 0 or text[one.start - 1] == "\n" or text[one.start] in "\r\n"
-        match = _LINE_MARKUP.match(text, one.start, one.end) if is_line_start else None
-        start = match.end() if match is not None and match.end() < one.end else one.start
-        parts += [text[position:start], _OPEN, text[start : one.end].rstrip(), _CLOSE]
-        position = start + len(text[start : one.end].rstrip())
-    return "".join([*parts, text[position:]])
 
 
 def _with_marks(html: str, passage: int | None) -> str:

@@ -368,10 +368,6 @@ def month_text(month: date) -> str:
     return _("%(month)s %(year)s", month=_(MONTHS[month.month - 1]), year=month.year)
 
 
-def date_text(moment: date) -> str:
-    return _("%(day)s %(month)s %(year)s", day=moment.day, month=_(MONTHS[moment.month - 1]), year=moment.year)
-
-
 def relative_time(time: str, now: datetime) -> str:
     """Returns how long ago a time in the stored form was, or its date if that is more than a week. Text that is not a
     time is returned as it is."""
@@ -381,7 +377,7 @@ def relative_time(time: str, now: datetime) -> str:
         return time
     seconds = (now - moment).total_seconds()
     if not 0 <= seconds < _DAYS_MAX * 86400:
-        return date_text(moment)
+        return _("%(day)s %(month)s %(year)s", day=moment.day, month=_(MONTHS[moment.month - 1]), year=moment.year)
     if seconds < 60:
         return _("just now")
     if seconds < 3600:

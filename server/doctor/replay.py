@@ -330,7 +330,14 @@ class ConnectionReplay:
     async def _connect(self) -> None:
         flow = self._flow
         self._hop = "address"
-        self._require_usable_address()
+        parts = urlsplit(self._url)
+        host = parts.hostname or ""
+        if flow.is_hosted and (parts.scheme != "https" or parts.port not in (None, 443)):
+            raise HopFailed(f"{flow.title} connects from the internet and only to https:// at port 443")
+        if flow.is_hosted and _is_private(host):
+            raise HopFailed(f"{flow.title} connects from the internet and cannot reach {host}; use a public name")
+        if parts.scheme == "http" and not is_loopback(host):
+            raise HopFailed(f"{parts.netloc} is not this machine, and without TLS others can read tokens; use https://")
         self._passed(f"{self._url} can be used by {flow.title}")
 
         # Clients learn from the first response whether they need a token, and where to get one (RFC 9728 section 5).
@@ -358,16 +365,6 @@ class ConnectionReplay:
         need = "the rest needs a person who signs in" if flow.has_oauth else f"{flow.title} needs an API key"
         advice = f"pass {key} with --token - to check the calls that follow"
         self._checks.append(Check("sign-in", "warn", f"{need}; {advice}"))
-
-    def _require_usable_address(self) -> None:
-        parts, flow = urlsplit(self._url), self._flow
-        host = parts.hostname or ""
-        if flow.is_hosted and (parts.scheme != "https" or parts.port not in (None, 443)):
-            raise HopFailed(f"{flow.title} connects from the internet and only to https:// at port 443")
-        if flow.is_hosted and _is_private(host):
-            raise HopFailed(f"{flow.title} connects from the internet and cannot reach {host}; use a public name")
-        if parts.scheme == "http" and not is_loopback(host):
-            raise HopFailed(f"{parts.netloc} is not this machine, and without TLS others can read tokens; use https://")
 
     async def _sign_in(self, challenge: str) -> None:
         """Replays the hops up to the page on which a person signs in."""

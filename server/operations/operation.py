@@ -245,10 +245,6 @@ class Operation(Struct, frozen=True, kw_only=True):
         """The path in OpenAPI's notation: `{id:path}` becomes `{id}`."""
         return _VARIABLE.sub(r"{\1}", self.path)
 
-    @property
-    def is_write(self) -> bool:
-        return self.scope == WRITE and self.method != "GET"
-
     def require_caller(self, principal: Principal) -> None:
         """Raises unless the operation is for this caller."""
         match self.caller:

@@ -229,7 +229,9 @@ async def get_quotas(_context: RequestContext, services: Services, request: User
 
     The quotas of a user or a group.
     """
-    return await _user_quotas(services, await _find_owner(services, request.name))
+    record = await _find_owner(services, request.name)
+    limits, own = await services.quotas.limits(record.id), await services.quotas.overrides(record.id)
+    return UserQuotas(**structs.asdict(limits), own=own)
 
 
 @admin_operation("PUT " + _USER + "/quotas")
@@ -381,11 +383,6 @@ async def find_other_user(context: RequestContext, services: Services, name: str
     if record.id == context.user_id:
         raise Conflict("your own account cannot be changed here; ask another administrator")
     return record
-
-
-async def _user_quotas(services: Services, record: UserRecord) -> UserQuotas:
-    limits, own = await services.quotas.limits(record.id), await services.quotas.overrides(record.id)
-    return UserQuotas(**structs.asdict(limits), own=own)
 
 
 async def _user(services: Services, record: UserRecord) -> User:

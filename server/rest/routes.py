@@ -299,10 +299,6 @@ class LocalOnly:
         await app(scope, receive, send)
 
 
-def local_operations() -> Sequence[Operation]:
-    return [_operation(name, *command) for name, command in LONG_COMMANDS.items()]
-
-
 def _operation(name: str, input_type: type[Struct], start: StartWork) -> Operation:
     async def handler(context: RequestContext, runtime: Runtime, request: Any) -> StreamedFile:
         return StreamedFile(_lines(start(context, runtime, request)), JSON_LINES)
@@ -367,7 +363,7 @@ def rest_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
         *(Route(path, RestHandler(runtime, services.browser, by_path[path])) for path in paths),
         *(
             Route(one.path, LocalOnly(RestHandler(runtime, services.browser, [one]), NotFoundHandler(runtime)))
-            for one in local_operations()
+            for one in [_operation(name, *command) for name, command in LONG_COMMANDS.items()]
         ),
         Route("/health", health),
         Route("/openapi.json", openapi),

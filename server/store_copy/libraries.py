@@ -116,19 +116,16 @@ class PostgresTables:
                 # One at a time, because the error does not say which.
                 self._connection.run_script("ROLLBACK TO SAVEPOINT batch")
                 for row in batch:
-                    self._insert_row(table, columns, row)
+                    try:
+                        self._connection.execute(Insert(table, _list(columns)), row)
+                    except driver_errors() as error:
+                        if not _is_about_a_row(error):
+                            raise
+                        values = dict(zip(columns, row, strict=True))
+                        name = next((one for one in _IDENTIFIERS if one in values), columns[0])
+                        identifier = f"{name} {str(values[name])[:_IDENTIFIER_MAX_CHARS]}"
+                        raise UncopiedRow(f"{translate(error, table, 0).message} ({table}, {identifier})") from error
             self._connection.run_script("RELEASE SAVEPOINT batch")
-
-    def _insert_row(self, table: str, columns: Sequence[str], row: Row) -> None:
-        try:
-            self._connection.execute(Insert(table, _list(columns)), row)
-        except driver_errors() as error:
-            if not _is_about_a_row(error):
-                raise
-            values = dict(zip(columns, row, strict=True))
-            name = next((one for one in _IDENTIFIERS if one in values), columns[0])
-            identifier = f"{name} {str(values[name])[:_IDENTIFIER_MAX_CHARS]}"
-            raise UncopiedRow(f"{translate(error, table, 0).message} ({table}, {identifier})") from error
 
     def clear(self, table: str) -> None:
         self._connection.execute(Delete(table))

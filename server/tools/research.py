@@ -252,7 +252,14 @@ class ResearchTools:
         return ResearchResponse(results=results, note="; ".join(notes) or UNSET)
 
     async def fetch(self, call: Call, arguments: ResearchId) -> ResearchItem:
-        address = _parse_id(self._links.uri_of(arguments.id), self._source_names)
+        text = self._links.uri_of(arguments.id)
+        uri, _, fragment = text.partition("#")
+        source, separator, path = uri.partition("://")
+        if not (separator and path and source in self._source_names):
+            raise InvalidParams(f"id: expected the id of a search result, such as notes://6f1c, got {text[:60]!r}")
+        position = dict(parse_qsl(fragment[:_FRAGMENT_MAX_CHARS]))
+        cursor = position.pop(_CURSOR, None)
+        address = _ResearchAddress(uri, position or None, cursor)
         if address.cursor is not None or not address.has_position:
             options = RetrievalOptions(mode="full")
         else:
@@ -296,16 +303,6 @@ def _id_of(item: ResultItem, budget_tokens: int) -> str:
         return item.uri
     position = {name: value for name in _LOC_FIELDS if (value := getattr(item.loc, name)) is not None}
     return f"{item.uri}#{urlencode(position)}" if position else item.uri
-
-
-def _parse_id(text: str, source_names: frozenset[str]) -> _ResearchAddress:
-    uri, _, fragment = text.partition("#")
-    source, separator, path = uri.partition("://")
-    if not (separator and path and source in source_names):
-        raise InvalidParams(f"id: expected the id of a search result, such as notes://6f1c, got {text[:60]!r}")
-    position = dict(parse_qsl(fragment[:_FRAGMENT_MAX_CHARS]))
-    cursor = position.pop(_CURSOR, None)
-    return _ResearchAddress(uri, position or None, cursor)
 
 
 def _fetched_item(response: GetResponse, address: _ResearchAddress, identity: str, links: Permalinks) -> ResearchItem:

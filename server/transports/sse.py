@@ -124,7 +124,9 @@ class SseTransport:
     def _find(self, request: AdmittedRequest, session_id: str) -> "_EventStream | None":
         """Returns the caller's stream, if this process has it."""
         stream = self._streams.get(session_id)
-        return stream if stream is not None and stream.belongs_to(request) else None
+        if stream is None or request.profile != stream.request.profile:
+            return None
+        return stream if request.principal.owner() == stream.request.principal.owner() else None
 
     async def _find_peer(self, request: AdmittedRequest, session_id: str) -> str:
         """Returns the process that has the caller's stream; another caller's is not found, like one that does not
@@ -192,10 +194,6 @@ class _EventStream:
             self.session_id,
             f"SSE {path}" if runtime.settings.log_requests else None,
         )
-
-    def belongs_to(self, request: AdmittedRequest) -> bool:
-        own = self.request
-        return request.principal.owner() == own.principal.owner() and request.profile == own.profile
 
     async def serve(self, address: str, receive: Receive) -> None:
         """Sends events until the client disconnects, the session is deleted, access is revoked or the server stops."""

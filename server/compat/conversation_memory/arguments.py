@@ -212,10 +212,6 @@ class MemoryQuery(Struct, frozen=True, kw_only=True):
     def is_single_concept(self) -> bool:
         return len(self.concepts) == 1
 
-    @property
-    def has_observation_filters(self) -> bool:
-        return bool(self.filters.types or self.filters.concepts or self.filters.files)
-
 
 def parse_query(arguments: MemorySearch) -> MemoryQuery:
     concepts = parse_concepts(arguments.query)

@@ -29,11 +29,10 @@ from sources.items import request_defaults, uri_of
 from sources.query import AllOf, AnyOf, Expression, ParsedQuery, Without, literal_text, parse_literal
 from sources.reading.exchanges import last_exchange, message_lines
 from sources.reading.retrieval import RetrievalPlan, plan_retrieval
-from sources.records import Conversation, Hit, HitPage, Observation, SemanticStatus
+from sources.records import Conversation, Hit, HitPage, SemanticStatus
 from sources.search.arguments import LIMIT_MAX, SearchArguments, SourceQuery, build_query, read_query
 from sources.search.snippets import Highlighter
 from sources.storage.collections.chats import Chats
-from sources.storage.collections.items import Observations
 from sources.storage.contract import Libraries, Library, Search
 from sources.text.chunking import first_sentence, run_text_work, shorten
 
@@ -194,17 +193,6 @@ async def search_observations(
 
 # -- observation ids ---------------------------------------------------------------------------------------------------
 # Finds observations by id. An observation imported from conversation-memory also has the id it had there.
-
-
-async def find_observations(observations: Observations, ids: Sequence[str]) -> Sequence[Observation]:
-    """Returns the observations in the order of the ids, each once. Raises the same error for an unknown id and for one
-    of another user."""
-    original_ids = {name: imported_observation_id(name) for name in ids if name.isprintable()}
-    by_id = {row.id: row for row in await observations.get_many([*ids, *original_ids.values()])}
-    found = {name: by_id.get(name) or by_id.get(original_ids.get(name, "")) for name in ids}
-    if missing := [name for name, observation in found.items() if observation is None]:
-        raise memory_error(BAD_ID, ", ".join(missing))
-    return list({observation.id: observation for observation in found.values() if observation is not None}.values())
 
 
 # -- conversations -----------------------------------------------------------------------------------------------------
@@ -452,7 +440,7 @@ class ConversationMemoryTools:
         if not query.is_single_concept:
             return "conversations", await searcher.search_conversations(), ""
         observations = await search_observations(library, context, self._settings, query)
-        if query.has_observation_filters:
+        if query.filters.types or query.filters.concepts or query.filters.files:
             return "observations", observations, "" if observations.rows else _OBSERVATIONS_ONLY
         # Observations are always more or less near. In mode `both`, exchanges that contain the words are better.
         if observations.rows and (observations.has_matching_words or query.ranking == "meaning"):
@@ -465,7 +453,15 @@ class ConversationMemoryTools:
     async def get_observations(self, call: Call, request: arguments.GetObservations) -> ToolResult:
         ids = arguments.parse_ids(request.ids)
         async with self._libraries.library(call.context) as library:
-            observations = await find_observations(library.observations, ids)
+            # In the order of the ids, each once. The error is the same for an unknown id and for one of another user.
+            original_ids = {name: imported_observation_id(name) for name in ids if name.isprintable()}
+            by_id = {row.id: row for row in await library.observations.get_many([*ids, *original_ids.values()])}
+            found = {name: by_id.get(name) or by_id.get(original_ids.get(name, "")) for name in ids}
+            if missing := [name for name, observation in found.items() if observation is None]:
+                raise memory_error(BAD_ID, ", ".join(missing))
+            observations = list(
+                {observation.id: observation for observation in found.values() if observation is not None}.values()
+            )
         for observation in observations:
             call.context.record_read(uri_of("observations", observation.id))
         chars = sum(len(row.narrative) + sum(map(len, row.facts)) for row in observations)

@@ -271,22 +271,6 @@ _QUOTED_ROLES = 10
 END_OF_DAY = time(23, 59, 59, 999_000)
 
 
-def parse_arguments(arguments: ConversationSearch, settings: Settings) -> MessageSearch:
-    text = (arguments.query or "").strip()
-    if len(text) > settings.fixed.query_max_chars:
-        raise InvalidSearchArgument(
-            f"query: expected at most {settings.fixed.query_max_chars} characters, got {len(text)}"
-        )
-    return MessageSearch(
-        text=text or None,
-        roles=parse_roles(arguments.roles),
-        date_from=parse_date("start_date", arguments.start_date, time.min),
-        date_to=parse_date("end_date", arguments.end_date, END_OF_DAY),
-        limit=parse_limit(arguments.limit, settings.message_page_max),
-        deadline_ms=settings.search_deadline_ms,
-    )
-
-
 def parse_limit(value: Any, limit_max: int) -> int:
     """Non-numeric values fall back to the default; others are clamped."""
     try:
@@ -352,7 +336,19 @@ class LettaTools:
     async def conversation_search(self, call: Call, arguments: ConversationSearch) -> ToolResult:
         settings = self._settings
         try:
-            request = parse_arguments(arguments, settings)
+            text = (arguments.query or "").strip()
+            if len(text) > settings.fixed.query_max_chars:
+                raise InvalidSearchArgument(
+                    f"query: expected at most {settings.fixed.query_max_chars} characters, got {len(text)}"
+                )
+            request = MessageSearch(
+                text=text or None,
+                roles=parse_roles(arguments.roles),
+                date_from=parse_date("start_date", arguments.start_date, time.min),
+                date_to=parse_date("end_date", arguments.end_date, END_OF_DAY),
+                limit=parse_limit(arguments.limit, settings.message_page_max),
+                deadline_ms=settings.search_deadline_ms,
+            )
             async with self._libraries.library(call.context) as library:
                 hits = await search_history(
                     library.chats, request, self._own_tools, settings.fixed.conversation_search_scan_max

@@ -53,11 +53,6 @@ class CompletedTurn(Struct, frozen=True, kw_only=True):
         first_text = first_content(dialogue, "user") or (dialogue[0].content if dialogue else "")
         return f"completions-{_digest(first_text)}"
 
-    @property
-    def session_id_by_answer(self) -> str:
-        """The session of a conversation that a later one with the same first message has replaced."""
-        return f"{self.session_id}-{_digest(first_content(self.turns, 'assistant'))}"
-
 
 class TurnRecorder:
     """For `retry_s` seconds, the same request without an idempotency key counts as a retry."""
@@ -185,7 +180,8 @@ async def find_conversation(chats: Chats, turn: CompletedTurn) -> Conversation |
             return await chats.get(turn.conversation_name)
         session_ids: tuple[str, ...] = (turn.session_id,)
     else:
-        session_ids = (turn.session_id_by_answer, turn.session_id)
+        # The first is that of a conversation that a later one with the same first message has replaced.
+        session_ids = (f"{turn.session_id}-{_digest(first_content(turn.turns, 'assistant'))}", turn.session_id)
     for session_id in session_ids:
         with suppress(NotFound):
             return await chats.get_by_session(session_id)

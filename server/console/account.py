@@ -233,7 +233,7 @@ class AccountPages(PersonalPage):
         self._passkeys = services.passkeys
 
     async def show(self, request: Request) -> Response:
-        return await self._page(request, await self.admit(request, account.get_account))
+        return await self._page(await self.admit(request, account.get_account))
 
     async def change_password(self, request: Request) -> Response:
         session = await self._browser.require_session(request)
@@ -248,7 +248,7 @@ class AccountPages(PersonalPage):
                 # Whoever stole a session may be guessing the password.
                 self._browser.record(request, "password.change_failed", session.user.id)
                 error = SignInFailed("the current password is wrong")
-            return await self._page(request, await self.admit(request, account.get_account), error)
+            return await self._page(await self.admit(request, account.get_account), error)
         self._browser.record(request, "password.change", session.user.id)
         # Changing the password ended all sessions, this one included.
         return await self._browser.sign_in(
@@ -269,7 +269,7 @@ class AccountPages(PersonalPage):
         return browser.see_other(f"{browser.ACCOUNT_PATH}?done=session")
 
     async def show_deletion(self, request: Request) -> Response:
-        return await self._deletion_page(request, await self.admit(request, own_data.prepare_deletion))
+        return await self._deletion_page(await self.admit(request, own_data.prepare_deletion))
 
     async def delete(self, request: Request) -> Response:
         """Deletes the library, or the account with it, if the person typed the name of the account."""
@@ -285,7 +285,7 @@ class AccountPages(PersonalPage):
             )
             await self.run(viewer, operation, confirmation)
         except (InvalidParams, Conflict) as error:
-            return await self._deletion_page(request, viewer, error)
+            return await self._deletion_page(viewer, error)
         if not is_account:
             return browser.see_other(f"{browser.ACCOUNT_PATH}?done=deleted")
         return await self._browser.sign_out(request, f"{browser.SIGN_IN_PATH}?deleted=yes")
@@ -294,13 +294,12 @@ class AccountPages(PersonalPage):
         own: account.Account = await self.run(viewer, account.get_account, NoArguments())
         return own
 
-    async def _page(self, request: Request, viewer: Viewer, error: FlorilegiumError | str = "") -> Response:
-        settings, session = self._runtime.settings, await self._browser.session_of(request)
+    async def _page(self, viewer: Viewer, error: FlorilegiumError | str = "") -> Response:
+        settings, session = self._runtime.settings, await self._browser.session_of(viewer.request)
         sessions: account.BrowserList = await self.run(viewer, account.list_browser_sessions, NoArguments())
         passkeys: account.PasskeyList = await self.run(viewer, account.list_passkeys, NoArguments())
         usage: account.UsageResponse = await self.run(viewer, account.get_usage, NoArguments())
         return await self.render(
-            request,
             viewer,
             "account.html",
             error=error,
@@ -319,16 +318,15 @@ class AccountPages(PersonalPage):
             section="account",
         )
 
-    async def _deletion_page(self, request: Request, viewer: Viewer, error: FlorilegiumError | str = "") -> Response:
+    async def _deletion_page(self, viewer: Viewer, error: FlorilegiumError | str = "") -> Response:
         preview: own_data.DeletionPreview = await self.run(viewer, own_data.prepare_deletion, NoArguments())
         return await self.render(
-            request,
             viewer,
             "delete-account.html",
             error=error,
             preview=preview,
             account=await self._account(viewer),
-            is_local=await self._browser.session_of(request) is None,
+            is_local=await self._browser.session_of(viewer.request) is None,
             section="account",
         )
 

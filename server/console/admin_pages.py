@@ -78,7 +78,7 @@ class AdminPages(PersonalPage):
     async def overview(self, request: Request) -> Response:
         viewer = await self.admit(request, self._status)
         status: ServerStatus = await self.run(viewer, self._status, NoArguments())
-        return await self.render(request, viewer, "admin.html", state=status, section="admin", tab="overview")
+        return await self.render(viewer, "admin.html", state=status, section="admin", tab="overview")
 
     async def usage(self, request: Request) -> Response:
         """What this server did in the last hours, and how many users and how much data it has."""
@@ -97,7 +97,6 @@ class AdminPages(PersonalPage):
             growth[user.created_at[: len("2026-01")]] = number
         largest = sorted(listed.users, key=lambda one: -one.bytes)
         return await self.render(
-            request,
             viewer,
             "admin-usage.html",
             hours=hours,
@@ -123,7 +122,7 @@ class AdminPages(PersonalPage):
         )
 
     async def users(self, request: Request) -> Response:
-        return await self._users_page(request, await self.admit(request, users.list_users))
+        return await self._users_page(await self.admit(request, users.list_users))
 
     async def invite(self, request: Request) -> Response:
         """Shows the link in the response to the form, and never again."""
@@ -132,8 +131,8 @@ class AdminPages(PersonalPage):
             invitation = users.InviteRequest(role=_role(values), name=values.get("name", "").strip())
             link: users.AccountLinkResponse = await self.run(viewer, users.invite_user, invitation)
         except FlorilegiumError as error:
-            return await self._users_page(request, viewer, error=error)
-        return await self._users_page(request, viewer, link=link)
+            return await self._users_page(viewer, error=error)
+        return await self._users_page(viewer, link=link)
 
     async def revoke_invitation(self, request: Request) -> Response:
         viewer, values = await self.admit_form(request, users.revoke_invitation)
@@ -146,11 +145,11 @@ class AdminPages(PersonalPage):
             new = users.AddUserRequest(name=values.get("name", "").strip(), role=_role(values))
             user: users.User = await self.run(viewer, users.add_user, new)
         except FlorilegiumError as error:
-            return await self._users_page(request, viewer, error=error)
+            return await self._users_page(viewer, error=error)
         return see_other(_user_path(user.name))
 
     async def user(self, request: Request) -> Response:
-        return await self._user_page(request, await self.admit(request, users.get_user))
+        return await self._user_page(await self.admit(request, users.get_user))
 
     async def change_user(self, request: Request) -> Response:
         """Runs the action that the button of the form names, which is also the word for what was done."""
@@ -185,13 +184,13 @@ class AdminPages(PersonalPage):
                     link: users.AccountLinkResponse = await run(
                         viewer, users.reset_password, users.UserRequest(name=name)
                     )
-                    return await self._user_page(request, viewer, link=link)
+                    return await self._user_page(viewer, link=link)
                 case _:
                     raise InvalidParams(f"action: expected an action of the page, got {action[:40]!r}")
         except FlorilegiumError as error:
             if error.status == 404:  # there is no page to show the error on
                 raise
-            return await self._user_page(request, viewer, error=error)
+            return await self._user_page(viewer, error=error)
         return see_other(f"{USERS_PATH if action == 'deleted' else _user_path(name)}?done={action}")
 
     async def audit(self, request: Request) -> Response:
@@ -203,7 +202,6 @@ class AdminPages(PersonalPage):
         except FlorilegiumError as problem:
             error = problem
         return await self.render(
-            request,
             viewer,
             "admin-audit.html",
             error=error or "",
@@ -214,11 +212,10 @@ class AdminPages(PersonalPage):
             tab="audit",
         )
 
-    async def _users_page(self, request: Request, viewer: Viewer, **values: Any) -> Response:
+    async def _users_page(self, viewer: Viewer, **values: Any) -> Response:
         listed: users.UserList = await self.run(viewer, users.list_users, NoArguments())
         pending: users.InvitationList = await self.run(viewer, users.list_invitations, NoArguments())
         return await self.render(
-            request,
             viewer,
             "admin-users.html",
             users=listed.users,
@@ -231,12 +228,11 @@ class AdminPages(PersonalPage):
             **{"link": None, **values},
         )
 
-    async def _user_page(self, request: Request, viewer: Viewer, **values: Any) -> Response:
-        named = users.UserRequest(name=request.path_params["name"])
+    async def _user_page(self, viewer: Viewer, **values: Any) -> Response:
+        named = users.UserRequest(name=viewer.request.path_params["name"])
         user: users.User = await self.run(viewer, users.get_user, named)
         quotas: users.UserQuotas = await self.run(viewer, users.get_quotas, named)
         return await self.render(
-            request,
             viewer,
             "admin-user.html",
             user=user,

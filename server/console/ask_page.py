@@ -47,7 +47,7 @@ class AskPage(LibraryPage):
                 turns = await self._turns(viewer, form.conversation)
         except FlorilegiumError as problem:
             error, form = problem, AskForm(q=form.q)
-        return await self._page(request, viewer, form, turns, error)
+        return await self._page(viewer, form, turns, error)
 
     async def ask(self, request: Request) -> Response:
         """Answers a question of the form. With a script, the page reads the answer from REST as it is made."""
@@ -62,14 +62,14 @@ class AskPage(LibraryPage):
             asked = AskRequest(question=question, conversation_id=form.conversation or None, use_model=use_model)
             answer: Answer = await self.run(viewer, ask, asked)
         except FlorilegiumError as error:
-            return await self._page(request, viewer, form, [], error)
+            return await self._page(viewer, form, [], error)
         if answer.conversation_id is not None:
             # Reloading the page does not ask again.
             return see_other(f"{AskForm(conversation=answer.conversation_id).address()}#latest")
         citations = [structs.asdict(one) for one in answer.citations]
         turn = _turn(question, answer.sentences, citations, answer.model, answer.usage, answer.removed_citations)
         turn["notices"] = answer.notices
-        return await self._page(request, viewer, AskForm(), [turn], None)
+        return await self._page(viewer, AskForm(), [turn], None)
 
     async def _turns(self, viewer: Viewer, conversation_id: str) -> list[Mapping[str, Any]]:
         """Returns the questions and answers of a conversation."""
@@ -101,7 +101,6 @@ class AskPage(LibraryPage):
 
     async def _page(
         self,
-        request: Request,
         viewer: Viewer,
         form: AskForm,
         turns: Sequence[Mapping[str, Any]],
@@ -113,7 +112,6 @@ class AskPage(LibraryPage):
         listing = schemas.ListConversationsRequest(limit=_EARLIER_MAX, namespace=ASK_NAMESPACE)
         earlier: schemas.ConversationList = await self.run(viewer, conversations.list_conversations, listing)
         return await self.render(
-            request,
             viewer,
             "ask.html",
             status=200 if error is None else error.status,
@@ -181,7 +179,7 @@ class AskModelPage(PersonalPage):
     }
 
     async def show(self, request: Request) -> Response:
-        return await self._page(request, await self.admit(request, get_ask_model))
+        return await self._page(await self.admit(request, get_ask_model))
 
     async def change(self, request: Request) -> Response:
         viewer, values = await self.admit_form(request, set_ask_model)
@@ -194,10 +192,10 @@ class AskModelPage(PersonalPage):
         try:
             await self.run(viewer, set_ask_model, choice)
         except InvalidParams as error:
-            return await self._page(request, viewer, error)
+            return await self._page(viewer, error)
         return see_other(f"{ASK_MODEL_PATH}?done=saved")
 
-    async def _page(self, request: Request, viewer: Viewer, error: FlorilegiumError | None = None) -> Response:
+    async def _page(self, viewer: Viewer, error: FlorilegiumError | None = None) -> Response:
         model: ModelSettings = await self.run(viewer, get_ask_model, NoArguments())
         shown = {"error": "" if error is None else error.message, "status": 200 if error is None else error.status}
-        return await self.render(request, viewer, "ask-model.html", model=model, section="ask", **shown)
+        return await self.render(viewer, "ask-model.html", model=model, section="ask", **shown)

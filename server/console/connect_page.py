@@ -57,7 +57,7 @@ class ConnectPages(PersonalPage):
 
     async def show(self, request: Request) -> Response:
         viewer = await self.admit(request, keys.list_keys)
-        return await self._page(request, viewer, ConnectForm.of(request))
+        return await self._page(viewer, ConnectForm.of(request))
 
     async def create_key(self, request: Request) -> Response:
         """Shows the key in the response to the form, and never again."""
@@ -79,8 +79,8 @@ class ConnectPages(PersonalPage):
         except SignInNeeded:  # it has a page of its own, with a link to sign in
             raise
         except FlorilegiumError as error:
-            return await self._page(request, viewer, form, error=error, values=values)
-        return await self._page(request, viewer, form, new_key=key, status=201)
+            return await self._page(viewer, form, error=error, values=values)
+        return await self._page(viewer, form, new_key=key, status=201)
 
     async def revoke_key(self, request: Request) -> Response:
         viewer, values = await self.admit_form(request, keys.revoke_key)
@@ -88,7 +88,7 @@ class ConnectPages(PersonalPage):
         revoked: keys.RevokedKey = await self.run(viewer, keys.revoke_key, request_of_form)
         if revoked.created and not request_of_form.created:
             # Asks whether the keys that were created with this one are revoked, too.
-            return await self._page(request, viewer, ConnectForm(), revoked=revoked)
+            return await self._page(viewer, ConnectForm(), revoked=revoked)
         return see_other(f"{CONNECT_PATH}?done=key-revoked#keys")
 
     async def disconnect(self, request: Request) -> Response:
@@ -106,11 +106,11 @@ class ConnectPages(PersonalPage):
                 viewer, test_connection, ConnectionTestRequest(client=client or "any")
             )
         except FlorilegiumError as error:
-            return await self._page(request, viewer, form, error=error)
-        return await self._page(request, viewer, form, report=report)
+            return await self._page(viewer, form, error=error)
+        return await self._page(viewer, form, report=report)
 
     async def _page(
-        self, request: Request, viewer: Viewer, form: ConnectForm, new_key: keys.NewKey | None = None, **shown: Any
+        self, viewer: Viewer, form: ConnectForm, new_key: keys.NewKey | None = None, **shown: Any
     ) -> Response:
         """`shown` is what the form has done, or the values to enter again after an error."""
         with suppress(StorageError):  # so that the last use of each key is that of this moment
@@ -121,7 +121,6 @@ class ConnectPages(PersonalPage):
         reads: ReadPage = await self.run(viewer, list_reads, ReadsRequest(limit=_ACTIVITY_LIMIT, titles=True))
         own_scopes = viewer.context.scopes
         return await self.render(
-            request,
             viewer,
             "connect.html",
             section="connect",

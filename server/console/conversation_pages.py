@@ -217,7 +217,6 @@ class HistoryPage(LibraryPage):
         except FlorilegiumError as error:
             values["reader_error"], status = error.message, error.status
         return await self.render(
-            request,
             viewer,
             "history.html",
             status=status,
@@ -319,7 +318,7 @@ class ThreadsPage(LibraryPage):
         except FlorilegiumError as error:
             values["reader_error"], status = error.message, error.status
         return await self.render(
-            request, viewer, "threads.html", status=status, form=form, current=current, section="threads", **values
+            viewer, "threads.html", status=status, form=form, current=current, section="threads", **values
         )
 
     async def _results(self, viewer: Viewer, form: ThreadsForm, current: str) -> Mapping[str, Any]:

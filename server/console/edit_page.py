@@ -85,12 +85,12 @@ class EditPages(LibraryPage):
         viewer = await self.admit(request, items.create_item)
         source = request.query_params.get("source", "notes")
         item = _empty_item(source if source in items.SOURCE_NAMES else "notes")
-        return await self._form(request, viewer, item, is_new=True)
+        return await self._form(viewer, item, is_new=True)
 
     async def show_shared(self, request: Request) -> Response:
         """Shows the form of a new note with the text of the address. A link of another site leads here too."""
         viewer = await self.admit(request, items.create_item)
-        return await self._shared_form(request, viewer, request.query_params)
+        return await self._shared_form(viewer, request.query_params)
 
     async def receive_shared(self, request: Request) -> Response:
         """Shows what an app or the bookmarklet sends. The browser sends no session with a form of another site
@@ -107,22 +107,22 @@ class EditPages(LibraryPage):
         except SignInRequired:
             # The text stays on the page while the person signs in.
             return _shared_page({name: values.get(name, "") for name in _SHARED_FIELDS}, is_signed_out=True)
-        return await self._shared_form(request, viewer, values)
+        return await self._shared_form(viewer, values)
 
-    async def _shared_form(self, request: Request, viewer: Viewer, values: Mapping[str, str]) -> Response:
+    async def _shared_form(self, viewer: Viewer, values: Mapping[str, str]) -> Response:
         title, text, url = (values.get(name, "").replace("\r\n", "\n").strip() for name in _SHARED_FIELDS)
         if not url and is_web_address(text) and len(text.split()) == 1:
             text, url = "", text  # most apps of Android share an address as the text
         lines = [line for line in (text, f"<{url}>" if is_web_address(url) else url) if line]
         item = structs.replace(_empty_item("notes"), title=title[:_TITLE_MAX_CHARS], content="\n\n".join(lines))
-        return await self._form(request, viewer, item, is_new=True, action="/new", is_shared=True)
+        return await self._form(viewer, item, is_new=True, action="/new", is_shared=True)
 
     async def create(self, request: Request) -> Response:
         viewer, values = await self.admit_form(request, items.create_item)
         source = values.get("source", "notes")
         item = _entered_item(values, _empty_item(source if source in items.SOURCE_NAMES else "notes"))
         if values.get("action") == "preview":
-            return await self._form(request, viewer, item, is_new=True, preview=await _preview(item))
+            return await self._form(viewer, item, is_new=True, preview=await _preview(item))
         names = {field.name for field in ITEM_KINDS[item.source].editable}
         try:
             created: items.WriteResult = await self.run(
@@ -137,7 +137,7 @@ class EditPages(LibraryPage):
                 ),
             )
         except (InvalidParams, Conflict) as error:
-            return await self._form(request, viewer, item, is_new=True, error=error)
+            return await self._form(viewer, item, is_new=True, error=error)
         return see_other(_done(created.uri, "created"))
 
     async def show_edit(self, request: Request) -> Response:
@@ -145,7 +145,7 @@ class EditPages(LibraryPage):
         item: EditableItem = await self.run(
             viewer, items.read_editable_item, items.EditableItemRequest(uri=_uri(request))
         )
-        return await self._form(request, viewer, item)
+        return await self._form(viewer, item)
 
     async def edit(self, request: Request) -> Response:
         """Saves the form. If the item was changed since it was opened, the form shows what was entered next to what is
@@ -157,7 +157,7 @@ class EditPages(LibraryPage):
         version = values.get("version", "")
         if values.get("action") == "preview":
             shown = structs.replace(entered, version=int(version)) if version.isdecimal() else entered
-            return await self._form(request, viewer, shown, preview=await _preview(entered))
+            return await self._form(viewer, shown, preview=await _preview(entered))
         try:
             changes = _changes(entered, stored)
             if changes:
@@ -166,9 +166,9 @@ class EditPages(LibraryPage):
                     viewer, items.update_item_by_uri, items.ItemsUpdate(uri=uri, expected_version=expected, **changes)
                 )
         except Conflict as error:
-            return await self._form(request, viewer, entered, conflict=stored, status=error.status)
+            return await self._form(viewer, entered, conflict=stored, status=error.status)
         except InvalidParams as error:
-            return await self._form(request, viewer, entered, error=error)
+            return await self._form(viewer, entered, error=error)
         return see_other(_done(uri, "saved"))
 
     async def tag(self, request: Request) -> Response:
@@ -202,7 +202,6 @@ class EditPages(LibraryPage):
 
     async def _form(
         self,
-        request: Request,
         viewer: Viewer,
         item: EditableItem,
         *,
@@ -219,7 +218,6 @@ class EditPages(LibraryPage):
         if kind.content_label:
             content_label = kind.content_label if is_new else ""
         return await self.render(
-            request,
             viewer,
             "edit.html",
             **{"preview": None, **shown},
@@ -233,7 +231,7 @@ class EditPages(LibraryPage):
             conflict=conflict,
             version=(conflict or item).version,
             back=_LINKS.of(item.uri).partition("#")[0] if not is_new else "/library",
-            action=action or request.url.path,
+            action=action or viewer.request.url.path,
             is_shared=is_shared,
             section="new" if is_new else "",
         )
@@ -333,9 +331,9 @@ def _done(uri: str, word: str) -> str:
     return f"{_LINKS.of(uri).partition('#')[0]}?done={word}"
 
 
-async def find_change(page: LibraryPage, request: Request, viewer: Viewer) -> manage.LibraryChange | None:
+async def find_change(page: LibraryPage, viewer: Viewer) -> manage.LibraryChange | None:
     """Returns the change that the address of a page names, if it is one of the last."""
-    wanted = request.query_params.get("change", "")
+    wanted = viewer.request.query_params.get("change", "")
     if not wanted or not viewer.can_write:
         return None
     try:

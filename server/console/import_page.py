@@ -118,7 +118,7 @@ _MAIN_OUTCOMES = OUTCOMES[:3]
 
 class ImportPage(LibraryPage):
     async def show(self, request: Request) -> Response:
-        return await self._page(request, await self.admit(request, imports.list_imports))
+        return await self._page(await self.admit(request, imports.list_imports))
 
     async def upload(self, request: Request) -> Response:
         viewer = await self.admit(request, imports.import_file)
@@ -142,7 +142,7 @@ class ImportPage(LibraryPage):
                     )
                     job: ImportJob = await self.run(viewer, imports.import_file, UploadRequest(args, file))
                 except FlorilegiumError as error:
-                    return await self._page(request, viewer, error=error)
+                    return await self._page(viewer, error=error)
         return see_other(f"{IMPORT_PATH}?job={job.id}#import-{job.id}")
 
     async def cancel(self, request: Request) -> Response:
@@ -159,7 +159,7 @@ class ImportPage(LibraryPage):
         try:
             await self.run(viewer, follows.add_follow, new)
         except FlorilegiumError as error:
-            return await self._page(request, viewer, error=error, location=location)
+            return await self._page(viewer, error=error, location=location)
         return see_other(_FOLLOWS_SECTION)
 
     async def change_follow(self, request: Request) -> Response:
@@ -179,9 +179,7 @@ class ImportPage(LibraryPage):
         await self.run(await self.admit(request, operation), operation, args)
         return see_other(_FOLLOWS_SECTION)
 
-    async def _page(
-        self, request: Request, viewer: Viewer, error: FlorilegiumError | None = None, location: str = ""
-    ) -> Response:
+    async def _page(self, viewer: Viewer, error: FlorilegiumError | None = None, location: str = "") -> Response:
         # Not charged to the caller's limit: it is the same for everyone.
         formats = await imports.list_import_formats.handler(viewer.context, self._runtime, NoArguments())
         jobs = (await self.run(viewer, imports.list_imports, ManagedLibraryRequest())).imports
@@ -195,17 +193,16 @@ class ImportPage(LibraryPage):
         if viewer.is_admin:
             deployments = (await self.run(viewer, follows.list_follow_deployments, NoArguments())).deployments
         return await self.render(
-            request,
             viewer,
             "import.html",
             status=error.status if error else 200,
-            bookmarklet=bookmarklet(self._browser.own_origin(request)),
+            bookmarklet=bookmarklet(self._browser.own_origin(viewer.request)),
             section="import",
             formats=formats.formats,
             suffixes=sorted({suffix for one in formats.formats for suffix in one.suffixes}),
             rows=[import_row(job) for job in jobs],
             is_busy=any(job.ended_at is None for job in jobs),
-            opened=request.query_params.get("job", ""),
+            opened=viewer.request.query_params.get("job", ""),
             max_bytes=self._runtime.settings.import_max_bytes,
             error=error.message if error else "",
             location=location,

@@ -369,7 +369,7 @@ class ItemPage(LibraryPage):
             marked = await run_text_work(len(item.content), _marks, item.content, passage, marks)
             start = next((one.start for one in marked if one.is_passage), None)
             text = "" if start is None else item.content[start : start + _PDF_PASSAGE_CHARS]
-            pdf = await self._pdf_preview(request, viewer, args, str(item.meta.id), text)
+            pdf = await self._pdf_preview(viewer, args, str(item.meta.id), text)
         # What an assistant gets of the item in each mode.
         modes = _MODES if args.assistant else ()
         readings = [
@@ -381,7 +381,6 @@ class ItemPage(LibraryPage):
             for mode in modes
         ]
         return await self.render(
-            request,
             viewer,
             "item.html",
             **values,
@@ -421,7 +420,7 @@ class ItemPage(LibraryPage):
         return Response(drawn.png, headers={**PRIVATE_HEADERS, **_IMAGE_HEADERS}, media_type="image/png")
 
     async def _pdf_preview(
-        self, request: Request, viewer: Viewer, args: PermalinkRequest, item_id: str, passage: str
+        self, viewer: Viewer, args: PermalinkRequest, item_id: str, passage: str
     ) -> PdfPreview | None:
         """Returns the page that was chosen, or else the one with the passage that the link points at."""
         file, count = await self._pdf_file(viewer, item_id)
@@ -432,11 +431,11 @@ class ItemPage(LibraryPage):
             with suppress(InvalidParams):  # it cannot be read now
                 number = (await self._pdf_page(file, passage)).number
         number = max(1, min(number, count))
-        kept = [(name, value) for name, value in request.query_params.multi_items() if name != "page"]
+        kept = [(name, value) for name, value in viewer.request.query_params.multi_items() if name != "page"]
 
         def address(page: int) -> str:
             query = urlencode([*kept, ("page", page)])
-            return f"{request.url.path}?{query}#pages" if 1 <= page <= count else ""
+            return f"{viewer.request.url.path}?{query}#pages" if 1 <= page <= count else ""
 
         return PdfPreview(
             number=number,

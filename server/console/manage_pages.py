@@ -49,23 +49,22 @@ class DuplicatesForm(PageForm, frozen=True, kw_only=True):
 class ManagePages(LibraryPage):
     async def show_tags(self, request: Request) -> Response:
         viewer = await self.admit(request, manage.list_tags)
-        return await self._tags_page(request, viewer, TagsForm.of(request))
+        return await self._tags_page(viewer, TagsForm.of(request))
 
-    async def _tags_page(self, request: Request, viewer: Viewer, form: TagsForm, **shown: Any) -> Response:
+    async def _tags_page(self, viewer: Viewer, form: TagsForm, **shown: Any) -> Response:
         listed: manage.TagList = await self.run(viewer, manage.list_tags, NoArguments())
         found = [one for one in listed.tags if fold_tag(form.q) in fold_tag(one.tag)]
         if form.sort == "name":
             found.sort(key=lambda one: fold_tag(one.tag))
         more = form.position + _ROWS
         return await self.render(
-            request,
             viewer,
             "tags.html",
             form=form,
             rows=found[form.position : more],
             total=len(found),
             current=next((one for one in listed.tags if fold_tag(one.tag) == fold_tag(form.tag) and form.tag), None),
-            change=await find_change(self, request, viewer),
+            change=await find_change(self, viewer),
             section="tags",
             **form.paging(more if more < len(found) else None),
             **{"new_tag": "", "merge_items": 0, **shown},
@@ -82,9 +81,9 @@ class ManagePages(LibraryPage):
             shown = {"new_tag": new, "merge_items": (error.data or {}).get("items", 0), "status": error.status}
             if not shown["merge_items"]:
                 raise
-            return await self._tags_page(request, viewer, TagsForm(tag=tag), **shown)
+            return await self._tags_page(viewer, TagsForm(tag=tag), **shown)
         except InvalidParams as error:
-            return await self._tags_page(request, viewer, TagsForm(tag=tag), new_tag=new, error=error)
+            return await self._tags_page(viewer, TagsForm(tag=tag), new_tag=new, error=error)
         return see_other(with_change("/tags", change))
 
     async def delete_tag(self, request: Request) -> Response:
@@ -100,13 +99,12 @@ class ManagePages(LibraryPage):
         asked = duplicates.DuplicatesRequest(limit=_GROUPS, offset=form.position)
         found: duplicates.DuplicateList = await self.run(viewer, duplicates.list_duplicates, asked)
         return await self.render(
-            request,
             viewer,
             "duplicates.html",
             form=form,
             search=found.search,
             groups=await asyncio.to_thread(_compared, found.groups),
-            change=await find_change(self, request, viewer),
+            change=await find_change(self, viewer),
             section="duplicates",
             **form.paging(found.next_offset),
         )

@@ -104,6 +104,7 @@ class Viewer(Struct, frozen=True, kw_only=True):
     """Only people get forms to write: they are signed in, or the server is theirs alone. An API key is for programs,
     which use REST."""
 
+    request: Request
     context: RequestContext
     name: str  # of a person who is signed in, and empty for others
 
@@ -155,7 +156,7 @@ class LibraryPage:
         context = rest_context(self._runtime, admitted)
         session_id = SessionId(f"browser:{session.id}") if session is not None else _LOCAL_SESSION
         name = session.user.name if session is not None else ""
-        return Viewer(context=structs.replace(context, session=session_id), name=name)
+        return Viewer(request=request, context=structs.replace(context, session=session_id), name=name)
 
     async def admit_form(self, request: Request, operation: Operation) -> tuple[Viewer, Mapping[str, str]]:
         """Admits a form that runs `operation`, and returns its fields. The session first: if it has ended, the person
@@ -173,10 +174,10 @@ class LibraryPage:
         """Runs an operation as a REST request of the viewer would."""
         return await run_operation(self._runtime, operation, viewer.context, args)
 
-    async def render(self, request: Request, viewer: Viewer, template: str, **values: Any) -> Response:
-        done = self.done_sentences.get(request.query_params.get("done", ""), "")
+    async def render(self, viewer: Viewer, template: str, **values: Any) -> Response:
+        done = self.done_sentences.get(viewer.request.query_params.get("done", ""), "")
         done = _(done) if done else ""
-        return await self._browser.render(request, template, **{"viewer": viewer, "done": done, **values})
+        return await self._browser.render(viewer.request, template, **{"viewer": viewer, "done": done, **values})
 
 
 class PersonalPage(LibraryPage):
@@ -213,9 +214,8 @@ class FormPages(LibraryPage):
             for name, declared in schema.get("properties", {}).items()
         ]
 
-        async def page(request: Request, viewer: Viewer, values: Mapping[str, str], **shown: Any) -> Response:
+        async def page(viewer: Viewer, values: Mapping[str, str], **shown: Any) -> Response:
             return await self.render(
-                request,
                 viewer,
                 "form.html",
                 **{"output": None, **shown},
@@ -228,7 +228,7 @@ class FormPages(LibraryPage):
             )
 
         async def show(request: Request) -> Response:
-            return await page(request, await self.admit(request, operation), {})
+            return await page(await self.admit(request, operation), {})
 
         async def run(request: Request) -> Response:
             viewer, values = await self.admit_form(request, operation)
@@ -245,7 +245,7 @@ class FormPages(LibraryPage):
             try:
                 output = await self.run(viewer, operation, read_arguments(given, operation.input))
             except InvalidParams as error:
-                return await page(request, viewer, values, error=error)
-            return await page(request, viewer, values, output=to_builtins(output))
+                return await page(viewer, values, error=error)
+            return await page(viewer, values, output=to_builtins(output))
 
         return show, run

@@ -277,7 +277,7 @@ class SearchPage(LibraryPage):
             **form.paging(None),
         }
         template = {"results": "results.html", "filters": "filters.html"}.get(part, "search.html")
-        return await self.render(request, viewer, template, **{**defaults, **values})
+        return await self.render(viewer, template, **{**defaults, **values})
 
     async def save(self, request: Request) -> Response:
         viewer, values = await self.admit_form(request, save_search)
@@ -513,7 +513,6 @@ class LibraryBrowser(LibraryPage):
             probe = KnowledgeSearch(query=overview.recent[0].title or "text", limit=1, dedupe="off")
             semantic = (await self.run(viewer, search_knowledge, probe)).semantic or None
         return await self.render(
-            request,
             viewer,
             "library.html",
             form=form,
@@ -523,7 +522,7 @@ class LibraryBrowser(LibraryPage):
             semantic=semantic,
             deleted=request.query_params.get("deleted", "")[:10_000],
             pinned=pinned,
-            change=await find_change(self, request, viewer),
+            change=await find_change(self, viewer),
             section="library",
             **values,
         )
@@ -539,7 +538,6 @@ class LibraryBrowser(LibraryPage):
         most = max((one.items for one in timeline.tags), default=1)
         tags = [(one.tag, one.items, 1 + int(_TAG_SIZES * (one.items - 1) / most)) for one in timeline.tags]
         return await self.render(
-            request,
             viewer,
             "timeline.html",
             timeline=timeline,

@@ -68,14 +68,14 @@ class SharingPages(PersonalPage):
 
     async def show(self, request: Request) -> Response:
         viewer = await self.admit(request, sharing.list_groups)
-        return await self._page(request, viewer, request.query_params.get("group", "")[:200])
+        return await self._page(viewer, request.query_params.get("group", "")[:200])
 
     async def join(self, request: Request) -> Response:
         """Asks whether to join the group of a link. Opening it changes nothing: mail scanners do that, too."""
         viewer = await self.admit(request, sharing.accept_invitation)
         secret = request.path_params["secret"]
         invitation = await Sharing(self._runtime.registry.database).find_link(secret)
-        return await self.render(request, viewer, "join.html", invitation=invitation, secret=secret, section="sharing")
+        return await self.render(viewer, "join.html", invitation=invitation, secret=secret, section="sharing")
 
     def act(self, name: str) -> Callable[[Request], Any]:
         """Returns the function that runs the form of an action."""
@@ -90,10 +90,10 @@ class SharingPages(PersonalPage):
             except (SignInNeeded, NotFound):  # they have pages of their own
                 raise
             except FlorilegiumError as error:
-                return await self._page(request, viewer, group, values, error=error)
+                return await self._page(viewer, group, values, error=error)
             if isinstance(result, sharing.NewGroupInvitation) and result.link:
                 # The link is shown in the response to the form, and never again.
-                return await self._page(request, viewer, group, link=result.link, status=201)
+                return await self._page(viewer, group, link=result.link, status=201)
             if isinstance(result, sharing.GroupEntry) and action.stays:
                 group = result.name  # a new one
             target = f"&group={quote(group, safe='')}" if group and action.stays else ""
@@ -101,9 +101,7 @@ class SharingPages(PersonalPage):
 
         return run
 
-    async def _page(
-        self, request: Request, viewer: Viewer, name: str, form: Mapping[str, str] | None = None, **shown: Any
-    ) -> Response:
+    async def _page(self, viewer: Viewer, name: str, form: Mapping[str, str] | None = None, **shown: Any) -> Response:
         groups: sharing.GroupList = await self.run(viewer, sharing.list_groups, NoArguments())
         incoming = await self.run(viewer, sharing.list_incoming_invitations, NoArguments())
         shares: sharing.ShareList = await self.run(viewer, sharing.list_shares, NoArguments())
@@ -118,7 +116,6 @@ class SharingPages(PersonalPage):
         own_name = viewer.context.principal.user_name
         allowed = self.settings.groups
         return await self.render(
-            request,
             viewer,
             "sharing.html",
             **{
@@ -128,7 +125,8 @@ class SharingPages(PersonalPage):
             },
             # Of the form that failed, or else of a link to this page.
             values={
-                field: (form or request.query_params).get(field, "")[:300] for field in ("name", "by", "value", "to")
+                field: (form or viewer.request.query_params).get(field, "")[:300]
+                for field in ("name", "by", "value", "to")
             },
             groups=groups.groups,
             group=group,

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
-from auth.accounts.passkeys import Passkey, Passkeys
+from auth.accounts.passkeys import Passkeys
 from auth.browser_sessions import BrowserSession
 from auth.context import RequestContext
 from auth.oauth.grants import GrantRecord
 from config.errors import NotFound
 from config.times import format_time_seconds
 from server.import_jobs import IMPORT_JOBS_MAX_PER_USER
-from server.operations.operation import NOT_FOUND, NoArguments, account_operation, operation
+from server.operations.operation import NOT_FOUND, NoArguments, account_operation, from_record, operation
 from server.services import Services
 
 if TYPE_CHECKING:
@@ -45,16 +45,8 @@ async def get_usage(context: RequestContext, services: "Runtime", _request: NoAr
     """
     async with services.libraries.library(context) as library:
         usage = await library.usage()
-    return UsageResponse(
-        bytes=usage.bytes,
-        max_bytes=usage.max_bytes,
-        items=usage.items,
-        max_items=usage.max_items,
-        passages=usage.passages,
-        max_passages=usage.max_passages,
-        imports=services.imports.count_active(context),
-        max_imports=IMPORT_JOBS_MAX_PER_USER,
-    )
+    imports = services.imports.count_active(context)
+    return from_record(UsageResponse, usage, imports=imports, max_imports=IMPORT_JOBS_MAX_PER_USER)
 
 
 class Account(Struct, frozen=True, kw_only=True):
@@ -81,15 +73,13 @@ async def get_account(context: RequestContext, services: Services, _request: NoA
     if user is None:
         raise NotFound("user", context.user_id)
     principal = context.principal
-    return Account(
-        id=user.id,
-        name=user.name,
-        role=user.role,
+    return from_record(
+        Account,
+        user,
         scopes=sorted(principal.scopes),
         kind=principal.kind,
         profile=principal.profile,
-        sources=_sorted(principal.sources),
-        created_at=format_time_seconds(user.created_at),
+        sources=None if principal.sources is None else sorted(principal.sources),
     )
 
 
@@ -140,21 +130,7 @@ async def revoke_connection(
 
 
 def _connection(grant: GrantRecord) -> ConnectedApplication:
-    return ConnectedApplication(
-        id=grant.id,
-        client=grant.client_id,
-        client_name=grant.client_name,
-        scopes=sorted(grant.scopes),
-        profile=grant.profile,
-        sources=_sorted(grant.sources),
-        libraries=sorted(grant.libraries),
-        created_at=format_time_seconds(grant.created_at),
-        last_used_at=None if grant.last_used_at is None else format_time_seconds(grant.last_used_at),
-    )
-
-
-def _sorted(names: frozenset[str] | None) -> list[str] | None:
-    return None if names is None else sorted(names)
+    return from_record(ConnectedApplication, grant, client=grant.client_id)
 
 
 # -- browser sessions and passkeys -------------------------------------------------------------------------------------
@@ -254,7 +230,7 @@ async def list_passkeys(context: RequestContext, services: "Runtime", _request: 
 
     The passkeys with which you can sign in. A passkey is added on the account page.
     """
-    return PasskeyList([_passkey(one) for one in await _passkeys(services).list(context.user_id)])
+    return PasskeyList([from_record(OwnPasskey, one) for one in await _passkeys(services).list(context.user_id)])
 
 
 @account_operation("DELETE /api/v1/passkeys/{id}", caller="recent_sign_in", error_statuses=NOT_FOUND | {409})
@@ -269,7 +245,7 @@ async def remove_passkey(context: RequestContext, services: "Runtime", request: 
         raise NotFound("passkey", request.id[:70])
     await passkeys.remove(context.user_id, request.id)
     services.audit.record("passkey.remove", context.user_id, client=context.client_id, target=found[0].name)
-    return _passkey(found[0])
+    return from_record(OwnPasskey, found[0])
 
 
 def _passkeys(services: "Runtime") -> Passkeys:
@@ -288,21 +264,10 @@ def browser_name(agent: str) -> str:
 
 def _browser(session: BrowserSession, context: RequestContext) -> SignedInBrowser:
     principal = context.principal
-    return SignedInBrowser(
-        id=session.id,
+    return from_record(
+        SignedInBrowser,
+        session,
         browser=browser_name(session.agent),
-        address=session.address,
-        created_at=format_time_seconds(session.created_at),
         last_used_at=format_time_seconds(session.used_at),
         is_current=principal.kind == "browser" and principal.credential_id == session.id,
-    )
-
-
-def _passkey(passkey: Passkey) -> OwnPasskey:
-    used_at = passkey.last_used_at
-    return OwnPasskey(
-        id=passkey.id,
-        name=passkey.name,
-        created_at=format_time_seconds(passkey.created_at),
-        last_used_at=format_time_seconds(used_at) if used_at else None,
     )

@@ -17,7 +17,7 @@ from auth.context import ADMIN, Principal, RequestContext
 from auth.registry import KeyRecord
 from config.errors import Forbidden, InvalidParams, NotFound
 from config.times import format_time_seconds, parse_time
-from server.operations.operation import NOT_FOUND, NoArguments, account_operation
+from server.operations.operation import NOT_FOUND, NoArguments, account_operation, from_record
 from server.profiles import PROFILE_NAMES
 from server.services import Services, require_known_sources
 
@@ -146,16 +146,7 @@ async def revoke_key(context: RequestContext, services: Services, request: Revok
         services.audit.record(
             "key.revoke_created", record.user.id, client=context.client_id, target=one.id, detail=detail
         )
-    created = [
-        CreatedWithKey(
-            kind=one.kind,
-            id=one.id,
-            name=one.name,
-            created_at=format_time_seconds(one.created_at),
-            is_revoked=request.created,
-        )
-        for one in creations
-    ]
+    created = [from_record(CreatedWithKey, one, is_revoked=request.created) for one in creations]
     return RevokedKey(**structs.asdict(_key(revoked, time.time())), created=created)
 
 
@@ -188,21 +179,4 @@ def _expiry(text: str | None, principal: Principal) -> float | None:
 
 def _key(record: KeyRecord, now: float) -> Key:
     state = "revoked" if record.revoked_at is not None else "active" if record.is_valid(now) else "expired"
-    return Key(
-        id=record.id,
-        user=record.user.name,
-        name=record.name,
-        state=state,
-        scopes=sorted(record.scopes),
-        profile=record.profile,
-        sources=None if record.sources is None else sorted(record.sources),
-        libraries=None if record.libraries is None else sorted(record.libraries),
-        created_at=format_time_seconds(record.created_at),
-        expires_at=_time(record.expires_at),
-        revoked_at=_time(record.revoked_at),
-        last_used_at=_time(record.last_used_at),
-    )
-
-
-def _time(seconds: float | None) -> str | None:
-    return None if seconds is None else format_time_seconds(seconds)
+    return from_record(Key, record, user=record.user.name, state=state)

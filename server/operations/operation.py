@@ -8,13 +8,14 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import cache, partial, wraps
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 from msgspec import Meta, Struct, field, structs
 
 from aggregator.libraries import enter, label, take_library
 from auth.context import ADMIN, READ, WRITE, Principal, RequestContext
 from config.errors import FlorilegiumError, InvalidParams
+from config.times import format_time_seconds
 from server.protocol.catalog import READ_ONLY, Hints
 from server.protocol.schema import input_schema
 from server.rest.forms import FormSpec
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 # data.
 PASSKEY_RECENT_SIGN_IN_S = 900.0
 
+ResultT = TypeVar("ResultT", bound=Struct)
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Location = Literal["path", "query", "header", "body"]
 # Which callers may use an operation, of those who have its scope: all of them, those whose credential is unrestricted,
@@ -313,6 +315,20 @@ def _in_library(handler: Handler, scope: str) -> Handler:
 def _field_names(struct: type[Struct]) -> tuple[str, ...]:
     """Cached, because inspecting a Struct takes as long as reading the rest of a request."""
     return tuple(field.encode_name for field in structs.fields(struct))
+
+
+def from_record(kind: type[ResultT], record: Struct, /, **others: Any) -> ResultT:
+    """Returns a result with the fields that the record has under the same names, and with the others. Times in seconds
+    become text, and sets sorted lists."""
+    for name in kind.__struct_fields__:
+        if name not in others:
+            value = getattr(record, name)
+            if isinstance(value, frozenset):
+                value = sorted(value)
+            elif isinstance(value, float) and name.endswith("_at"):
+                value = format_time_seconds(value)
+            others[name] = value
+    return kind(**others)
 
 
 def operation(route: str = "", summary: str = "", **declared: Any) -> Callable[[Handler], Operation]:

@@ -22,7 +22,7 @@ from auth.sharing import Group, Sharing
 from config.errors import Conflict, NotFound
 from config.paths import UserId
 from config.times import format_time_seconds
-from server.operations.operation import CommandBinding, NoArguments, admin_operation
+from server.operations.operation import CommandBinding, NoArguments, admin_operation, from_record
 from server.services import Services
 from sources.storage.sqlite.connection.pool import SqliteLibraries
 
@@ -393,17 +393,11 @@ async def _user(services: Services, record: UserRecord) -> User:
 async def _users(services: Services, records: Sequence[UserRecord]) -> list[User]:
     sizes = await services.libraries.stored_bytes([record.id for record in records])
     return [
-        User(
-            name=record.name,
-            id=record.id,
+        from_record(
+            User,
+            record,
             state="disabled" if record.is_disabled else "active",
-            role=record.role,
-            is_disabled=record.is_disabled,
             is_name_confirmed=record.named_by == "operator",
-            subject=record.subject,
-            issuer=record.issuer,
-            created_at=format_time_seconds(record.created_at),
-            disabled_at=None if record.disabled_at is None else format_time_seconds(record.disabled_at),
             bytes=sizes[record.id],
             max_bytes=(await services.quotas.limits(record.id)).max_bytes,
         )
@@ -560,11 +554,4 @@ def _link(services: Services, link: NewLink) -> AccountLinkResponse:
 
 
 def _invitation(pending: PendingInvitation, created_by: str) -> Invitation:
-    return Invitation(
-        id=pending.id,
-        name=pending.name,
-        role=pending.role,
-        created_by=created_by,
-        created_at=format_time_seconds(pending.created_at),
-        expires_at=format_time_seconds(pending.expires_at),
-    )
+    return from_record(Invitation, pending, created_by=created_by)

@@ -14,8 +14,8 @@ from auth.follows import Deployment, Deployments, FollowRecord, Follows, UserMap
 from auth.registry import Registry, UserRecord
 from config.errors import Conflict, InvalidParams
 from config.settings import Settings
-from config.times import format_time_seconds
 from server.following.status import FollowedSource
+from server.operations.operation import from_record
 from sources.following.note_files import followed_names
 from sources.following.scan import SourceMissing
 
@@ -189,15 +189,12 @@ async def describe_deployment(
     if not problem:
         problem = next((f"tldw user {one.name}: {one.problem}" for one in found if one.problem), "")
     followed = sum(one.record is not None for one in found)
-    return FollowedDeployment(
-        id=deployment.id,
-        location=deployment.location,
+    return from_record(
+        FollowedDeployment,
+        deployment,
         map=deployment.mapping,
-        user_name=deployment.user_name,
         create_users=deployment.creates_users,
         keep_deleted=deployment.keeps_deleted,
-        interval_s=deployment.interval_s,
-        created_at=format_time_seconds(deployment.created_at),
         state="paused" if deployment.paused_at is not None else "current" if found or not problem else "failed",
         problem=problem,
         followed=followed,

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from auth.follows import FollowRecord
 from config.times import format_time_seconds
+from server.operations.operation import from_record
 from sources.following.state import load_state
 from sources.importers.engine.files import printable_name
 from sources.storage.contract import Library
@@ -63,23 +64,17 @@ async def describe(record: FollowRecord, library: Library, problems_max: int = 0
         location = f"tldw user {Path(record.location).name}"
     else:
         location = printable_name(record.location)
-    return FollowedSource(
-        id=record.id,
+    return from_record(
+        FollowedSource,
+        record,
         location=location,
-        deployment=record.deployment,
-        format=record.format,
-        interval_s=record.interval_s,
         keep_deleted=record.keeps_deleted,
         write_back=record.writes_back,
         state=shown,
         problem=state.problem,
-        created_at=format_time_seconds(record.created_at),
         synced_at=_time(state.synced_at),
         changed_at=_time(state.changed_at),
-        files=counts.files,
-        items=counts.items,
-        conflicts=counts.conflicts,
-        failed=counts.failed,
+        **structs.asdict(counts),
         problems=[
             FollowedFileProblem(printable_name(os.fsdecode(file.name)), file.conflicts, file.problem)
             for file in problems

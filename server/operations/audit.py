@@ -13,7 +13,7 @@ from config.numbers import clamp
 from config.paths import UserId
 from config.times import format_timestamp, parse_time
 from server.operations.items import parse_item_uri
-from server.operations.operation import NOT_FOUND, account_operation
+from server.operations.operation import NOT_FOUND, account_operation, from_record
 from server.services import Services
 from sources.installed import ITEM_KINDS
 from sources.items import short_title
@@ -116,18 +116,13 @@ async def list_audit_events(context: RequestContext, services: Services, request
     # An administrator who sees the events of all users sees the names of all keys, but of no applications.
     names = await _client_names(services, None if where.user_id is None else context.user_id)
     entries = [
-        AuditEntry(
-            id=event.id,
+        from_record(
+            AuditEntry,
+            event,
             time=format_timestamp(event.time),
-            action=event.action,
             user=users.get(event.user_id, event.user_id),
-            target=event.target,
             target_name=targets.get(event.target) or names.get(event.target, ""),
-            client=event.client,
             client_name=names.get(event.client, ""),
-            address=event.address,
-            detail=event.detail,
-            count=event.count,
         )
         for event in events
     ]
@@ -158,14 +153,13 @@ async def list_reads(context: RequestContext, services: Services, request: Reads
         async with services.libraries.library(context) as library:
             titles = {uri: await _title(library, uri) for uri in {event.target for event in events}}
     entries = [
-        ReadEntry(
-            id=event.id,
+        from_record(
+            ReadEntry,
+            event,
             time=format_timestamp(event.time),
             uri=event.target,
             title=titles.get(event.target),
-            client=event.client,
             client_name=names.get(event.client, ""),
-            count=event.count,
             reader=event.detail or UNSET,
         )
         for event in events
@@ -207,14 +201,11 @@ async def list_calls(context: RequestContext, services: "Runtime", request: Call
     names = await _client_names(services, context.user_id)
     return CallList(
         [
-            RecordedCall(
+            from_record(
+                RecordedCall,
+                call,
                 time=format_timestamp(call.time),
-                method=call.method,
-                tool=call.tool,
-                client=call.client,
                 client_name=names.get(call.client, ""),
-                application=call.application,
-                outcome=call.outcome,
                 ms=round(call.seconds * 1000, 1),
             )
             for call in calls

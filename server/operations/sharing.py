@@ -6,18 +6,24 @@ sign-in. Ending it does not.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct, structs
 
 from auth.authenticator import OPERATOR_ID
 from auth.context import ADMIN, ROLE_SCOPES, WRITE, RequestContext, ShareRule, build_context
-from auth.sharing import INVITATION_USES_MAX, Group, GroupInvitation, Member, RoleNeeded, RuleKind, Share, Sharing
+from auth.sharing import INVITATION_USES_MAX, Member, RoleNeeded, RuleKind, Share, Sharing
 from config.errors import FlorilegiumError, Forbidden, InvalidParams, NotFound
 from config.openid import GroupRole, read_group_map
 from config.paths import UserId
-from config.times import format_time_seconds
-from server.operations.operation import CommandBinding, NoArguments, ToolBinding, account_operation, operation
+from server.operations.operation import (
+    CommandBinding,
+    NoArguments,
+    ToolBinding,
+    account_operation,
+    from_record,
+    operation,
+)
 from server.operations.users import delete_group_library, find_user
 from server.services import Services
 
@@ -74,10 +80,9 @@ async def list_libraries(context: RequestContext, _services: Services, _request:
     """
     own = LibraryEntry(name="own", role="owner")
     others = [
-        LibraryEntry(
-            name=one.name,
-            role=one.role,
-            handle=one.handle,
+        from_record(
+            LibraryEntry,
+            one,
             shares_by=one.rule.by if one.rule else None,
             shares_value=one.rule.value if one.rule else None,
         )
@@ -172,7 +177,7 @@ async def list_groups(context: RequestContext, services: Services, _request: NoA
     The groups whose member you are.
     """
     groups = await _sharing(services).list_groups(_actor(context))
-    return GroupList([_group(one) for one in groups if context.principal.permits_library(one.handle)])
+    return GroupList([from_record(GroupEntry, one) for one in groups if context.principal.permits_library(one.handle)])
 
 
 @_operation(
@@ -203,7 +208,7 @@ async def create_group(context: RequestContext, services: Services, request: Cre
     manager = actor or (await find_user(services, request.manager)).id
     group = await _sharing(services).create_group(manager, request.name)
     _record(context, services, "group.create", group.id, group.name)
-    return _group(group)
+    return from_record(GroupEntry, group)
 
 
 @_operation(
@@ -221,7 +226,7 @@ async def rename_group(context: RequestContext, services: Services, request: Ren
         _require_unmapped(context, services, request.new_name)
     group = await _sharing(services).rename_group(_actor(context), request.name, request.new_name)
     _record(context, services, "group.rename", group.id, group.name)
-    return _group(group)
+    return from_record(GroupEntry, group)
 
 
 @_operation(
@@ -243,7 +248,7 @@ async def delete_group(context: RequestContext, services: Services, request: Gro
     Deletes a group and its whole library. This cannot be undone; backups keep what they contain. Only for managers;
     needs a recent sign-in.
     """
-    return _group(await delete_group_library(context, services, _actor(context), request.name))
+    return from_record(GroupEntry, await delete_group_library(context, services, _actor(context), request.name))
 
 
 @_operation(
@@ -382,7 +387,7 @@ async def invite_member(
     )
     _record(context, services, "group.invite", invitation.id, f"{invitation.group} {invitation.person} {request.role}")
     link = f"{services.settings.base_url}/join/{secret}" if secret else ""
-    return NewGroupInvitation(**_invitation_fields(invitation), link=link)
+    return from_record(NewGroupInvitation, invitation, link=link)
 
 
 @_operation(
@@ -398,7 +403,7 @@ async def list_group_invitations(
     """
     await _require_permitted(context, services, request.name)
     pending = await _sharing(services).list_invitations(_actor(context), request.name)
-    return GroupInvitationList([GroupInvitationEntry(**_invitation_fields(one)) for one in pending])
+    return GroupInvitationList([from_record(GroupInvitationEntry, one) for one in pending])
 
 
 @_operation(
@@ -433,7 +438,7 @@ async def list_incoming_invitations(
     # A credential restricted to some libraries cannot include groups that the person has not joined yet.
     is_restricted = context.principal.library_limit is not None
     pending = () if is_restricted else await _sharing(services).incoming_invitations(context.user_id)
-    return GroupInvitationList([GroupInvitationEntry(**_invitation_fields(one)) for one in pending])
+    return GroupInvitationList([from_record(GroupInvitationEntry, one) for one in pending])
 
 
 @_operation(
@@ -449,7 +454,7 @@ async def accept_invitation(context: RequestContext, services: Services, request
     # People paste the whole link.
     group = await _sharing(services).accept(context.user_id, request.invitation.rpartition("/")[2])
     _record(context, services, "group.join", group.id, f"{group.name} {group.role}")
-    return _group(group)
+    return from_record(GroupEntry, group)
 
 
 @_operation(
@@ -466,7 +471,7 @@ async def decline_invitation(
     """
     declined = await _sharing(services).decline(context.user_id, request.invitation.rpartition("/")[2])
     _record(context, services, "group.decline", declined.id, declined.group)
-    return GroupInvitationEntry(**_invitation_fields(declined))
+    return from_record(GroupInvitationEntry, declined)
 
 
 # -- shares ------------------------------------------------------------------------------------------------------------
@@ -596,39 +601,9 @@ def _record_member(context: RequestContext, services: Services, action: str, gro
     )
 
 
-def _group(group: Group) -> GroupEntry:
-    return GroupEntry(
-        name=group.name,
-        handle=group.handle,
-        role=group.role,
-        members=group.members,
-        created_at=format_time_seconds(group.created_at),
-    )
-
-
 def _member(member: Member) -> MemberEntry:
-    return MemberEntry(
-        name=member.name,
-        role=member.role,
-        added_at=format_time_seconds(member.added_at),
-        by_issuer=member.issuer is not None,
-        is_disabled=member.is_disabled,
-    )
-
-
-def _invitation_fields(invitation: GroupInvitation) -> dict[str, Any]:
-    fields = {name: getattr(invitation, name) for name in GroupInvitation.__struct_fields__}
-    return fields | {name: format_time_seconds(fields[name]) for name in ("created_at", "expires_at")}
+    return from_record(MemberEntry, member, by_issuer=member.issuer is not None)
 
 
 def _share(share: Share) -> ShareEntry:
-    return ShareEntry(
-        id=share.id,
-        owner=share.owner,
-        to=share.to,
-        to_group=share.to_group,
-        by=share.rule.by,
-        value=share.rule.value,
-        name=share.name,
-        created_at=format_time_seconds(share.created_at),
-    )
+    return from_record(ShareEntry, share, by=share.rule.by, value=share.rule.value)

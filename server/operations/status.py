@@ -11,7 +11,7 @@ from auth.audit import BACKUP_ACTION, AuditFilter
 from auth.context import RequestContext
 from config.times import format_time_seconds, format_timestamp
 from server.metrics import BUCKETS_S, HourFigures, Metrics, WorkerState, add_worker_states
-from server.operations.operation import NoArguments, Operation, admin_operation
+from server.operations.operation import NoArguments, Operation, admin_operation, from_record
 from server.runtime import Runtime
 from server.service_endpoints import Readiness
 from server.version import VERSION
@@ -137,14 +137,7 @@ def status_operation(metrics: Metrics) -> Operation:
             disk_free_bytes=disk.free,
             disk_size_bytes=disk.total,
             semantic_problem=embedding.problem,
-            embedding=EmbeddingHealth(
-                model=model_description(services.settings),
-                problem=embedding.problem,
-                users_waiting=embedding.users_waiting,
-                rows_missing=embedding.rows_missing,
-                coverage=embedding.coverage,
-                passages_total=embedding.passages_total,
-            ),
+            embedding=from_record(EmbeddingHealth, embedding, model=model_description(services.settings)),
             sources=[
                 SourceHealth(name=one.name, title=one.title, skipped_users=total.skipped_users.get(one.name, 0))
                 for one in services.knowledge.sources
@@ -164,16 +157,12 @@ def _hour_status(figures: HourFigures) -> HourStatus:
         if figures.calls and passed >= _P95 * sum(figures.durations):
             p95 = 1000 * end_s
             break
-    return HourStatus(
+    return from_record(
+        HourStatus,
+        figures,
         time=format_time_seconds(3600 * figures.hour),
-        searches=figures.searches,
-        failed_searches=figures.failed_searches,
-        calls=figures.calls,
-        failed_calls=figures.failed_calls,
         call_ms_mean=round(1000 * figures.seconds / figures.calls, 3) if figures.calls else None,
         call_ms_p95=p95,
-        responses=figures.responses,
-        server_errors=figures.server_errors,
     )
 
 

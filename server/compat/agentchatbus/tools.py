@@ -13,6 +13,7 @@ from server.compat.agentchatbus import schemas
 from server.compat.agentchatbus.schemas import DetailedBusError, InvalidAgentToken
 from server.compat.agentchatbus.service import RESPONSE_MAX_BYTES, MessageBus, get_thread
 from server.compat.agentchatbus.threads import bus_thread, creator_id, match_fields, match_messages
+from server.operations.operation import from_record
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
 from server.protocol.messages import encode
@@ -141,12 +142,7 @@ class AgentChatBusTools:
         return schemas.BusConnection(
             agent=connected_agent,
             thread=connected_thread,
-            messages=tuple(
-                schemas.ThreadMessage(
-                    seq=one.seq, author=one.author_name, role=one.role, content=one.content, created_at=one.created_at
-                )
-                for one in messages
-            ),
+            messages=tuple(from_record(schemas.ThreadMessage, one, author=one.author_name) for one in messages),
             has_more=has_more,
             **structs.asdict(sync_context),
         )
@@ -168,13 +164,7 @@ class AgentChatBusTools:
         )
 
     async def msg_list(self, call: Call, arguments: schemas.MsgList) -> ToolResult:
-        request = schemas.MessagesRequest(
-            thread_id=arguments.thread_id,
-            after_seq=arguments.after_seq,
-            limit=arguments.limit,
-            priority=arguments.priority,
-            include_system_prompt=arguments.include_system_prompt,
-        )
+        request = from_record(schemas.MessagesRequest, arguments)
         async with self._bus.library(call.context) as library:
             messages, has_more = await self._bus.read_messages(library.chats, request, RESPONSE_MAX_BYTES)
         call.context.record_read(uri_of("chats", arguments.thread_id))

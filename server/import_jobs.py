@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Self
 
 from loguru import logger
 from msgspec import Struct, structs
@@ -346,6 +346,24 @@ class ImportJobs:
         """How many of them wait for a slot."""
         return self._slots.waiting
 
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Self]:
+        """Takes over the imports of processes that end, until the block ends."""
+
+        async def take_over_periodically() -> None:
+            while True:
+                await asyncio.sleep(import_board.POST_INTERVAL_S)
+                await self.take_over()
+
+        taking_over = asyncio.create_task(take_over_periodically()) if self._board.is_shared else None
+        try:
+            yield self
+        finally:
+            if taking_over is not None:
+                taking_over.cancel()
+                await asyncio.gather(taking_over, return_exceptions=True)
+            await self.close()
+
     async def close(self) -> None:
         """Stops all jobs. Those that another process can see are continued there."""
         for job in self._jobs.values():
@@ -519,33 +537,6 @@ class ImportJobs:
 
     async def _list_posted(self, context: RequestContext) -> Sequence[import_board.ImportJob]:
         return [posted.job for posted in await self._board.list(context.user_id)]
-
-
-@asynccontextmanager
-async def open_import_jobs(
-    settings: Settings,
-    data_root: DataRoot,
-    libraries: Libraries,
-    load_importers: Callable[[], Sequence[Importer]],
-    board: import_board.ImportBoard | None = None,
-    limits: ImportJobLimits = IMPORT_JOB_LIMITS,
-    sharing: Sharing | None = None,
-) -> AsyncIterator[ImportJobs]:
-    jobs = ImportJobs(settings, data_root, libraries, load_importers, board, limits, sharing)
-
-    async def take_over_periodically() -> None:
-        while True:
-            await asyncio.sleep(import_board.POST_INTERVAL_S)
-            await jobs.take_over()
-
-    taking_over = asyncio.create_task(take_over_periodically()) if board is not None and board.is_shared else None
-    try:
-        yield jobs
-    finally:
-        if taking_over is not None:
-            taking_over.cancel()
-            await asyncio.gather(taking_over, return_exceptions=True)
-        await jobs.close()
 
 
 def safe_name(name: str) -> str:

@@ -41,8 +41,8 @@ from server.compat.agentchatbus.service import MessageBus
 from server.compat.agentchatbus.tools import add_agentchatbus_tools
 from server.compat.conversation_memory.tools import add_conversation_memory_tools
 from server.compat.letta.tools import add_letta_tools
-from server.following.service import open_follow_service
-from server.import_jobs import open_import_jobs
+from server.following.service import FollowService
+from server.import_jobs import ImportJobs
 from server.profiles import profiles_of
 from server.protocol.call import DispatcherOptions, RequestStateSigner
 from server.protocol.catalog import Catalog, ChangeFeed
@@ -113,15 +113,10 @@ async def open_runtime(
             open_libraries(settings, data_root, semantic, quotas := Quotas(registry.database, settings))
         ) as libraries,
         open_state_stores(settings) as stores,
-        open_import_jobs(
-            settings,
-            data_root,
-            libraries,
-            all_importers,
-            stores.import_board,
-            sharing=Sharing(registry.database),
-        ) as imports,
-        open_follow_service(settings, data_root, registry, libraries, stores.peers.acquire) as following,
+        ImportJobs(
+            settings, data_root, libraries, all_importers, stores.import_board, sharing=Sharing(registry.database)
+        ).open() as imports,
+        FollowService(settings, data_root, registry, libraries, stores.peers.acquire).open() as following,
         _closing(Audit(open_audit_log(settings, data_root), settings)) as audit,
     ):
         await require_finished_migration(settings, data_root, registry.database)

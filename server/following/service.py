@@ -20,6 +20,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 from loguru import logger
 from msgspec import Struct
@@ -328,6 +329,16 @@ class FollowService:
                 followed.task.cancel()
                 await asyncio.gather(followed.task, return_exceptions=True)
 
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Self]:
+        """Follows the sources until the block ends."""
+        running = asyncio.create_task(self.run())
+        try:
+            yield self
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
     async def run(self) -> None:
         """Runs until it is cancelled."""
         try:
@@ -534,21 +545,3 @@ class FollowService:
 
     def _context(self, owner: UserRecord) -> RequestContext:
         return build_context(local_principal(owner), self._data_root, "followed source", is_agent=False)
-
-
-@asynccontextmanager
-async def open_follow_service(
-    settings: Settings,
-    data_root: DataRoot,
-    registry: Registry,
-    libraries: Libraries,
-    acquire: Callable[[str, float], Awaitable[bool]] | None = None,
-) -> AsyncIterator[FollowService]:
-    """`acquire` decides which process of a deployment follows sources."""
-    service = FollowService(settings, data_root, registry, libraries, acquire)
-    running = asyncio.create_task(service.run())
-    try:
-        yield service
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)

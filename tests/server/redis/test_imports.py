@@ -14,7 +14,7 @@ from config.errors import NotFound, Unavailable
 from config.paths import UserId
 from config.settings import Settings
 from server.import_board import ImportJob, NoImportBoard, PostedImport
-from server.import_jobs import ImportJobs, open_import_jobs
+from server.import_jobs import ImportJobs
 from server.redis_stores import RedisImportBoard, open_peers
 from server.stores import Peers
 from sources.importers.engine.importer import Importer
@@ -78,7 +78,9 @@ async def open_process(
     settings = build_settings(import_batch_items=2, **redis_settings)
     async with open_redis(settings) as connection, open_peers(connection) as peers:
         board = board_type(connection, peers)
-        async with open_import_jobs(settings, libraries.data_root, libraries.engine, lambda: [importer], board) as jobs:
+        async with ImportJobs(
+            settings, libraries.data_root, libraries.engine, lambda: [importer], board
+        ).open() as jobs:
             yield jobs
 
 
@@ -283,7 +285,9 @@ async def test_a_process_stops_an_import_that_another_has_claimed(tmp_path: Path
     importer, board = BlockingImporter(), ClaimedBoard()
     async with open_library_fixture(tmp_path / "data") as libraries:
         ada, settings = libraries.context("ada"), Settings()
-        async with open_import_jobs(settings, libraries.data_root, libraries.engine, lambda: [importer], board) as jobs:
+        async with ImportJobs(
+            settings, libraries.data_root, libraries.engine, lambda: [importer], board
+        ).open() as jobs:
             await jobs.start(ada, io.BytesIO(b"x"), "a", None, is_dry_run=False)
             async with asyncio.timeout(10):
                 await board.has_refused.wait()

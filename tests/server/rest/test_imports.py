@@ -20,7 +20,7 @@ from auth.sharing import Sharing
 from config.errors import NotFound, Unavailable
 from config.paths import UserId
 from server.import_board import ENDED_STATES, ImportJob
-from server.import_jobs import IMPORT_JOB_LIMITS, ImportJobLimits, ImportJobs, open_import_jobs, safe_name
+from server.import_jobs import IMPORT_JOB_LIMITS, ImportJobLimits, ImportJobs, safe_name
 from server.operations.imports import StartImportRequest, import_file
 from server.operations.operation import UploadRequest
 from server.operations.sharing import managed_library
@@ -48,7 +48,7 @@ async def open_jobs(
     libraries: LibraryFixture, importer: Importer = LINES, limits: ImportJobLimits = IMPORT_JOB_LIMITS, **overrides: Any
 ) -> AsyncIterator[ImportJobs]:
     settings, importers = build_settings(import_batch_items=2, **overrides), lambda: [importer]
-    async with open_import_jobs(settings, libraries.data_root, libraries.engine, importers, limits=limits) as jobs:
+    async with ImportJobs(settings, libraries.data_root, libraries.engine, importers, limits=limits).open() as jobs:
         yield jobs
 
 
@@ -215,7 +215,7 @@ async def test_import_for_a_group_ends_when_the_person_is_no_manager_any_more(ap
     principal = await runtime.authenticator.recheck(ada.context.principal)
     context = replace(ada.context, principal=principal)
     libraries, root = runtime.libraries, runtime.data_root
-    async with open_import_jobs(settings, root, libraries, lambda: [importer], sharing=sharing) as jobs:
+    async with ImportJobs(settings, root, libraries, lambda: [importer], sharing=sharing).open() as jobs:
         upload = UploadRequest(StartImportRequest(group="crew", name="a"), io.BytesIO(b"x"))
         started = await import_file.handler(context, replace(runtime, imports=jobs), upload)
         crew = await managed_library(context, runtime, "crew")

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from server.import_board import ImportJob
-from server.import_jobs import ImportJobs, open_import_jobs
+from server.import_jobs import ImportJobs
 from sources.importers.registry import all_importers
 from tests.build_settings import build_settings
 from tests.cases import each_case
@@ -26,7 +26,7 @@ WAIT_MAX_S = 60
 async def open_jobs(folder: Path, **changes: Any) -> AsyncIterator[tuple[LibraryFixture, ImportJobs]]:
     async with open_library_fixture(folder) as libraries:
         settings = build_settings(import_batch_items=1, **changes)
-        async with open_import_jobs(settings, libraries.data_root, libraries.engine, all_importers) as jobs:
+        async with ImportJobs(settings, libraries.data_root, libraries.engine, all_importers).open() as jobs:
             yield libraries, jobs
 
 

@@ -16,7 +16,7 @@ import pytest
 from config.errors import InvalidParams
 from config.settings import Settings
 from server.import_board import ImportJob
-from server.import_jobs import open_import_jobs
+from server.import_jobs import ImportJobs
 from sources.importers.engine.batches import batch_limits
 from sources.importers.engine.discovery import DiscoveredFile
 from sources.importers.engine.limits import import_limits
@@ -220,7 +220,7 @@ DOCUMENTS = {"a.docx": word(), "a.pdf": printed_pdf(), "a.md": b"# Ship\n\nThe g
 async def _import(folder: Path, mode: str, name: str, data: bytes) -> ImportJob:
     async with open_library_fixture(folder) as libraries:
         settings = msgspec.convert({"import_sandbox": mode}, Settings)
-        async with open_import_jobs(settings, libraries.data_root, libraries.engine, all_importers) as jobs:
+        async with ImportJobs(settings, libraries.data_root, libraries.engine, all_importers).open() as jobs:
             context = libraries.context("ada")
             job = await jobs.start(context, io.BytesIO(data), name, None, is_dry_run=False)
             return [state async for state in jobs.watch(context, job.id, interval_s=0.01)][-1]

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct, field
@@ -25,10 +25,12 @@ from config.settings import Settings
 from server.runtime import Runtime
 from server.stores import control_location
 from server.worker_processes import WorkerPlace
-from sources.storage.contract import EmbeddingState, LibrariesState, QueueState
+from sources.storage.contract import LibrariesState
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+
+StateT = TypeVar("StateT", bound=Struct)
 
 
 # -- states of processes -----------------------------------------------------------------------------------------------
@@ -84,49 +86,39 @@ def add_worker_states(states: Sequence[WorkerState]) -> WorkerState:
         hours[one.hour] = hours[one.hour].plus(one) if one.hour in hours else one
     libraries = [state.libraries for state in states]
     queues, embeddings = [state.queue for state in libraries], [state.embedding for state in libraries]
-    return WorkerState(
+    queue = _add(
+        queues,
+        oldest_wait_s=max(queue.oldest_wait_s for queue in queues),
+        job_interval_s=max(queue.job_interval_s for queue in queues),
+    )
+    embedding = _add(
+        embeddings,
+        is_enabled=any(state.is_enabled for state in embeddings),
+        # Processes can wait for the same library, so that the coverage cannot be added up: it is the lowest.
+        coverage=min(state.coverage for state in embeddings),
+        problem=next((state.problem for state in embeddings if state.problem), None),
+    )
+    return _add(
+        states,
         started_at=min(state.started_at for state in states),
-        libraries=LibrariesState(
-            open=sum(state.open for state in libraries),
-            open_max=sum(state.open_max for state in libraries),
-            closing=sum(state.closing for state in libraries),
-            queue=QueueState(
-                waiting=sum(queue.waiting for queue in queues),
-                waiting_background=sum(queue.waiting_background for queue in queues),
-                running=sum(queue.running for queue in queues),
-                oldest_wait_s=max(queue.oldest_wait_s for queue in queues),
-                jobs_total=sum(queue.jobs_total for queue in queues),
-                wait_total_s=sum(queue.wait_total_s for queue in queues),
-                run_total_s=sum(queue.run_total_s for queue in queues),
-                job_interval_s=max(queue.job_interval_s for queue in queues),
-            ),
-            embedding=EmbeddingState(
-                is_enabled=any(state.is_enabled for state in embeddings),
-                users_waiting=sum(state.users_waiting for state in embeddings),
-                rows_missing=sum(state.rows_missing for state in embeddings),
-                # Processes can wait for the same library, so that the coverage cannot be added up: it is the lowest.
-                coverage=min(state.coverage for state in embeddings),
-                passages_total=sum(state.passages_total for state in embeddings),
-                problem=next((state.problem for state in embeddings if state.problem), None),
-            ),
-        ),
-        searches_waiting=sum(state.searches_waiting for state in states),
-        imports_running=sum(state.imports_running for state in states),
-        sessions=sum(state.sessions for state in states),
-        streams=sum(state.streams for state in states),
-        skipped_users=_add_counts([state.skipped_users for state in states]),
-        searches=_add_counts([state.searches for state in states]),
-        calls=_add_counts([state.calls for state in states]),
-        responses=_add_counts([state.responses for state in states]),
+        libraries=_add(libraries, queue=queue, embedding=embedding),
         hours=[hours[hour] for hour in sorted(hours)],
     )
 
 
-def _add_counts(counts: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
-    total: Counter[str] = Counter()
-    for count in counts:
-        total.update(count)
-    return dict(total)
+def _add(states: Sequence[StateT], **others: Any) -> StateT:
+    """Adds up the fields of states, which are numbers or counts by name, except for the others."""
+    for name in states[0].__struct_fields__:
+        if name not in others:
+            values = [getattr(state, name) for state in states]
+            if isinstance(values[0], Mapping):
+                total: Counter[str] = Counter()
+                for value in values:
+                    total.update(value)
+                others[name] = dict(total)
+            else:
+                others[name] = sum(values)
+    return type(states[0])(**others)
 
 
 # -- worker reports ----------------------------------------------------------------------------------------------------

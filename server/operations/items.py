@@ -192,14 +192,20 @@ class _Written(Protocol):
 ResultT = TypeVar("ResultT", bound=_Written)
 
 
+def publish_changes(context: RequestContext, services: Services, uris: Sequence[str]) -> None:
+    """Notifies the caller's open streams of items that have changed."""
+    for uri in uris:
+        services.changes.publish(Change("updated", uri, context.user_id, uri.partition("://")[0]))
+    # Lists are sorted by age, so that each write changes them.
+    for source in {uri.partition("://")[0] for uri in uris}:
+        services.changes.publish(Change("resources", user_id=context.user_id, source=source))
+        if source in ("prompts", "characters"):
+            services.changes.publish(Change("prompts", user_id=context.user_id, source=source))
+
+
 def published(context: RequestContext, services: Services, result: ResultT) -> ResultT:
     """Notifies the caller's open streams of a write. Its result names the item that has changed."""
-    source = result.uri.partition("://")[0]
-    services.changes.publish(Change("updated", result.uri, context.user_id, source))
-    # Lists are sorted by age, so that each write changes them.
-    services.changes.publish(Change("resources", user_id=context.user_id, source=source))
-    if source in ("prompts", "characters"):
-        services.changes.publish(Change("prompts", user_id=context.user_id, source=source))
+    publish_changes(context, services, (result.uri,))
     return result
 
 

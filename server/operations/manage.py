@@ -17,10 +17,9 @@ from msgspec import Meta, Struct, structs
 from auth.context import RequestContext
 from config.errors import Conflict, FlorilegiumError, InvalidParams, NotFound
 from config.times import format_time_seconds
-from server.operations.items import ItemUri, parse_item_uri, write_operation
+from server.operations.items import ItemUri, parse_item_uri, publish_changes, write_operation
 from server.operations.library import LibraryFilter, item_filter, permitted_sources
 from server.operations.operation import CommandBinding, NoArguments, operation
-from server.protocol.catalog import Change
 from server.services import Services
 from sources.items import uri_of
 from sources.storage.contract import ChangeResult, ItemChange, ItemFilter, ItemsChange, Library, TagCount
@@ -392,7 +391,7 @@ async def _run(
                             problem=current.problem or result.problem,
                             undo="" if current.action == "undo" else result.undo,
                         )
-                        _publish(context, services, result)
+                        publish_changes(context, services, list(map(str, result.changed)))
                         if is_large:
                             await library.bookmarks.claim(_LEASE, change.id, _LEASE_S)
                         if current.total > _BATCH_ITEMS:
@@ -430,13 +429,3 @@ async def _remember(library: Library, change: LibraryChange) -> None:
 
 def _with_uris(source: str, result: ChangeResult) -> ChangeResult:
     return structs.replace(result, changed=tuple(uri_of(source, key) for key in result.changed))
-
-
-def _publish(context: RequestContext, services: Services, result: ChangeResult) -> None:
-    """Notifies the caller's open streams of a batch."""
-    for uri in map(str, result.changed):
-        services.changes.publish(Change("updated", uri, context.user_id, uri.partition("://")[0]))
-    for source in {str(uri).partition("://")[0] for uri in result.changed}:
-        services.changes.publish(Change("resources", user_id=context.user_id, source=source))
-        if source in ("prompts", "characters"):
-            services.changes.publish(Change("prompts", user_id=context.user_id, source=source))

@@ -51,20 +51,9 @@ class SourceItems:
     def within(self, access: LibraryAccess) -> "SourceItems | None":
         return SourceItems(self._source, self._libraries, access) if isinstance(self._source, LibrarySource) else None
 
-    def fixed(self) -> Iterator[Resource]:
-        for resource in self._source.resources:
-            if "{" not in resource.uri:
-                yield Resource(
-                    uri=resource.uri,
-                    name=resource.name,
-                    title=resource.title,
-                    description=resource.description,
-                    mime_type=resource.mime_type,
-                    source=self.name,
-                    reader=self._reader(resource),
-                )
-
-    def templates(self) -> Iterator[ResourceTemplate]:
+    def declared(self) -> Iterator[Resource | ResourceTemplate]:
+        """Yields the template of the items, and what the source declares."""
+        completers = {"id": self._complete}
         yield ResourceTemplate(
             uri_template=f"{self._source.name}://{{id}}",
             name=self._source.name,
@@ -73,20 +62,16 @@ class SourceItems:
             mime_type=self._source.mime_type,
             source=self.name,
             reader=self._read_item,
-            completers={"id": self._complete},
+            completers=completers,
         )
         for resource in self._source.resources:
+            names = ("name", "title", "description", "mime_type")
+            values: dict[str, Any] = {name: getattr(resource, name) for name in names}
+            values |= {"source": self.name, "reader": self._reader(resource)}
             if "{" in resource.uri:
-                yield ResourceTemplate(
-                    uri_template=resource.uri,
-                    name=resource.name,
-                    title=resource.title,
-                    description=resource.description,
-                    mime_type=resource.mime_type,
-                    source=self.name,
-                    reader=self._reader(resource),
-                    completers={"id": self._complete},
-                )
+                yield ResourceTemplate(uri_template=resource.uri, completers=completers, **values)
+            else:
+                yield Resource(uri=resource.uri, **values)
 
     async def page(self, call: Call, offset: int, limit: int) -> tuple[Sequence[Mapping[str, Any]], bool]:
         context = call.context if self._access is None else call.context.within(self._access)
@@ -169,10 +154,11 @@ def add_sources(catalog: Catalog, libraries: Libraries, knowledge: Knowledge, se
             schema = with_caps(schema, settings)
             catalog.add_tool(_catalog_tool(source, source_tool, schema, libraries, knowledge.session_states))
         items = SourceItems(source, libraries)
-        for resource in items.fixed():
-            catalog.add_resource(resource)
-        for template in items.templates():
-            catalog.add_template(template)
+        for declared in items.declared():
+            if isinstance(declared, Resource):
+                catalog.add_resource(declared)
+            else:
+                catalog.add_template(declared)
         catalog.add_resource_listing(items)
     catalog.add_prompt_listing(saved_prompts(libraries, _PROMPT_MAX_CHARS))
     catalog.add_prompt_listing(character_prompts(libraries, _PROMPT_MAX_CHARS))

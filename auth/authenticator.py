@@ -20,7 +20,7 @@ from auth.browser_sessions import BrowserSessions
 from auth.context import ADMIN, ROLE_SCOPES, SCOPES, ClientId, LibraryAccess, Principal
 from auth.oauth.grants import ACCESS_TOKEN
 from auth.oauth.tokens import AccessToken, OAuthTokens
-from auth.rate_limits import RateLimit
+from auth.rate_limits import RateLimit, network_of
 from auth.registry import PREFIX, Registry, UserRecord, has_key_prefix, is_credential
 from auth.sharing import Sharing, narrow, record_claims
 from auth.tokens import Claims, TokenVerifier
@@ -152,7 +152,7 @@ class RegistryAuthenticator:
             credential = credential.strip(" \t")
             is_short = 0 < len(credential) <= self._settings.fixed.token_max_bytes
             if not is_short or scheme.lower() != "bearer" or not credential.isascii():
-                await self._failure_limit.take(address)
+                await self._failure_limit.take(network_of(address))
                 raise Unauthenticated("Authorization header not accepted", presented=True)
             grant = self._grants[digest] = await self._verify(credential, digest, now, revision, address)
         if grant.principal.kind == "key":
@@ -255,7 +255,7 @@ class RegistryAuthenticator:
             if cached is None or now_s >= cached.cached_until or cached.revision != revision:
                 cached_until = now_s + self._settings.fixed.token_failure_cache_ttl_s
                 self._failures[digest] = _Failure(error.message, cached_until, revision)
-            await self._failure_limit.take(address)
+            await self._failure_limit.take(network_of(address))
             raise
 
     async def _find_grant(self, credential: str, digest: bytes, now: float, revision: int) -> _Grant:

@@ -3,6 +3,7 @@
 They are kept in this process, or in Redis for all processes of a deployment (`auth.redis`).
 """
 
+import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -97,6 +98,22 @@ class TokenBuckets:
 
 def in_process_limits(clock: Clock = time.monotonic) -> MakeLimit:
     return lambda rule: TokenBuckets(rule, RATE_KEYS_MAX, clock)
+
+
+_IPV6_PREFIX = 64
+
+
+def network_of(address: str) -> str:
+    """Returns the address, or the network of an IPv6 address: one customer of a provider has a whole one."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return address
+    if parsed.ipv4_mapped:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, _IPV6_PREFIX), strict=False))
 
 
 class RateLimits(Struct, frozen=True):

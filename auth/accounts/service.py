@@ -3,7 +3,6 @@ guessing them, and the links that set one."""
 
 import asyncio
 import hashlib
-import ipaddress
 import secrets
 import time
 import unicodedata
@@ -18,7 +17,7 @@ from msgspec import Struct
 from auth import registry
 from auth.context import Role
 from auth.control_database import ControlConnection, ControlDatabase, control_operation
-from auth.rate_limits import LimitKey, LimitRule, MakeLimit, RateLimit, in_process_limits
+from auth.rate_limits import LimitKey, LimitRule, MakeLimit, RateLimit, in_process_limits, network_of
 from config.errors import FlorilegiumError, InvalidParams, Overloaded
 from config.paths import UserId
 from config.settings import Settings
@@ -138,8 +137,6 @@ class PasswordHashes:
 # the browsers in which the account's owner has signed in before: each of them has attempts of its own. An attempt that
 # succeeds does not count. Names that do not exist are limited like others.
 
-_IPV6_PREFIX = 64
-
 
 class SignInFailed(FlorilegiumError, status=403):
     """The account does not exist, is disabled or has another password; callers cannot distinguish these. `user_id` is
@@ -180,19 +177,6 @@ class SignInThrottle:
             if not has_failed:
                 for limit, key in buckets:
                     await limit.give_back(key)
-
-
-def network_of(address: str) -> str:
-    """Returns the address, or the network of an IPv6 address: one customer of a provider has a whole one."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return address
-    if parsed.ipv4_mapped:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.ip_network((parsed, _IPV6_PREFIX), strict=False))
 
 
 # -- links -------------------------------------------------------------------------------------------------------------

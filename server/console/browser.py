@@ -17,6 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from auth import browser_sessions
 from auth.accounts.service import KNOWN_BROWSER_LIFETIME_S, Accounts
 from auth.audit import Audit
+from auth.rate_limits import network_of
 from auth.registry import UserRecord
 from config.errors import FlorilegiumError, InvalidParams, OriginRejected
 from config.settings import Settings, is_loopback
@@ -318,6 +319,11 @@ async def read_fields(request: Request, max_bytes: int) -> Mapping[str, str]:
 
 def client_address(request: Request) -> str:
     return request.client.host if request.client else ""
+
+
+def client_network(request: Request) -> str:
+    """Returns what the limits of an address count."""
+    return network_of(client_address(request))
 
 
 def see_other(location: str) -> Response:

@@ -20,7 +20,7 @@ from auth.oauth.clients import AUTHORIZE_PATH, DEVICE_PATH, OAuthClient, grantab
 from auth.oauth.grants import OAuthError, RequestRejected, describe_target, is_loopback_uri, is_private_use
 from auth.oauth.tokens import format_user_code, normalize_user_code
 from config.errors import InvalidParams
-from server.console.browser import BrowserGuard, client_address, safe_path, see_other, sign_in_again_path
+from server.console.browser import BrowserGuard, client_network, safe_path, see_other, sign_in_again_path
 from server.console.pages import N_, _, render_page
 from server.oauth import code_request
 from server.oauth.code_request import AuthorizationCodeRequest, OAuthServices, Parameters, ReturnAddress
@@ -119,7 +119,7 @@ class AuthorizePage(_ConsentPage):
     async def show(self, request: Request) -> Response:
         """Leads back to the client at once if the person has allowed the same request before; asks otherwise."""
         signed_in = await self._browser.session_of(request)
-        await self._services.request_limit.take(("owner", signed_in.user.id) if signed_in else client_address(request))
+        await self._services.request_limit.take(("owner", signed_in.user.id) if signed_in else client_network(request))
         query = request.scope["query_string"].decode("latin-1")
         parameters = _parse(query)
         # The order matters: who asks, where the answer may go, who is signed in, and only then what is asked for. Until
@@ -267,7 +267,7 @@ class DevicePage(_ConsentPage):
         device = await self._services.device_codes.find(user_code)
         if device is None:
             # User codes are short, so that guesses count like wrong passwords (RFC 8628 section 5.1).
-            await self._services.failure_limit.take(client_address(request))
+            await self._services.failure_limit.take(client_network(request))
             return await self._ask_for_code(request, form.get("user_code", ""), _(_UNKNOWN_CODE))
         client = await self._services.find_client(device.client_id)
         scopes = grantable_scopes(device.scopes, session.user.role)

@@ -17,7 +17,7 @@ from auth.oauth import clients
 from auth.oauth.client_assertions import ASSERTION_TYPE
 from auth.oauth.grants import InvalidClient, OAuthError, invalid_request
 from auth.oauth.tokens import OAUTH_DEVICE_CODE_TTL_S, CredentialReused, IssuedTokens, TokenRequest, format_user_code
-from server.console.browser import FORM_MAX_BYTES, client_address
+from server.console.browser import FORM_MAX_BYTES, client_network
 from server.console.page_handler import PageFunction, PageHandler
 from server.http_services import HttpServices
 from server.oauth import code_request
@@ -72,7 +72,7 @@ async def authenticate_client(services: OAuthServices, request: Request, paramet
             raise InvalidClient("client_secret: not accepted")
         return ClientIdentity(client.id, client.metadata.grant_types, is_verified=not client.is_public)
     except InvalidClient:
-        await services.failure_limit.take(client_address(request))
+        await services.failure_limit.take(client_network(request))
         raise
 
 
@@ -106,7 +106,7 @@ class OAuthEndpoints:
 
     async def register(self, request: Request) -> Response:
         # Registration needs no credential, so that only the number of clients per address limits it.
-        await self._services.registration_limit.take(client_address(request))
+        await self._services.registration_limit.take(client_network(request))
         if not self._settings.oauth_registration:
             raise OAuthError("access_denied", "clients cannot register themselves here; ask the operator for a client")
         body = await read_body(request, request.headers.get("content-length"), FORM_MAX_BYTES)
@@ -190,7 +190,7 @@ class OAuthEndpoints:
                 await services.assertions.verify(client.id, parameters.require("client_assertion"))
             known = await services.find_client(client.id)
         except OAuthError:
-            await services.request_limit.take(client_address(request))
+            await services.request_limit.take(client_network(request))
             raise
         await services.request_limit.take(("owner", assertion.identity))
         tokens = await services.identity_assertions.exchange(assertion, known, parameters.values, parameters.resources)
@@ -218,11 +218,11 @@ class OAuthEndpoints:
             return parameters  # counted once the assertion says whose it is
         credential = next(filter(None, map(parameters.get, credentials)), "")
         owner = await self._services.tokens.owner_of(credential) if credential else None
-        await self._services.request_limit.take(("owner", owner) if owner else client_address(request))
+        await self._services.request_limit.take(("owner", owner) if owner else client_network(request))
         return parameters
 
     async def device_authorization(self, request: Request) -> Response:
-        await self._services.registration_limit.take(client_address(request))
+        await self._services.registration_limit.take(client_network(request))
         parameters = await read_form_parameters(request, FORM_MAX_BYTES)
         client = await authenticate_client(self._services, request, parameters)
         if clients.DEVICE not in client.grant_types:

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from auth.authenticator import Authenticator
 from auth.context import Principal
+from auth.rate_limits import network_of
 from config.errors import TooLarge, Unauthenticated, Unavailable
 from config.paths import UserId
 from config.settings import Settings
@@ -92,13 +93,13 @@ class ClientConnections:
         self.user_request_max_bytes = max(settings.requests_max_bytes // USER_SHARE, text_bytes)
         self.one_request_max_bytes = min(self.request_max_bytes, self.user_request_max_bytes)
         self._total = self._closing = self.request_bytes = 0
-        self.addresses: Counter[str] = Counter()
+        self.networks: Counter[str] = Counter()
         self.users: dict[UserId, _UserShare] = {}
 
     def open(self, address: str, transport: asyncio.Transport) -> "ClientConnection | None":
         """Registers a connection. Returns None if there are too many, of this address or altogether, or if another
         account connects to the socket of the data directory."""
-        peer = transport.get_extra_info("socket")
+        peer, network = transport.get_extra_info("socket"), network_of(address)
         is_operator = False
         if peer is not None and peer.family == socket.AF_UNIX:
             is_operator = True
@@ -107,11 +108,11 @@ class ClientConnections:
                 if not is_trusted_peer(connection, Path(self.settings.data_dir)):
                     return None
         # The operator gets in when others have taken all connections: that is when access has to be withdrawn.
-        elif self._total >= self._max or (self.addresses[address] >= self._address_max and not self._is_proxy(address)):
+        elif self._total >= self._max or (self.networks[network] >= self._address_max and not self._is_proxy(address)):
             return None
         self.count(opened=1)
-        self.addresses[address] += 1
-        return ClientConnection(self, transport, address, is_operator=is_operator)
+        self.networks[network] += 1
+        return ClientConnection(self, transport, network, is_operator=is_operator)
 
     def count(self, opened: int = 0, closing: int = 0) -> None:
         self._total += opened
@@ -136,12 +137,12 @@ class ClientConnection:
     set for the socket of the data directory, whose callers may act for every user."""
 
     def __init__(
-        self, connections: ClientConnections, transport: asyncio.Transport, address: str, *, is_operator: bool = False
+        self, connections: ClientConnections, transport: asyncio.Transport, network: str, *, is_operator: bool = False
     ) -> None:
         self.is_operator = is_operator
         self._connections = connections
         self._transport = transport
-        self._address: str | None = address
+        self._network: str | None = network
         self._share: _UserShare | None = None
         self._request_share: _UserShare | None = None
         self._request_bytes = self._unread_bytes = 0
@@ -190,11 +191,11 @@ class ClientConnection:
             if not share.connections and not share.request_bytes:
                 connections.users.pop(share.user_id, None)
             self._share, self._unread_bytes = None, 0
-        if self._address is not None:
-            connections.addresses[self._address] -= 1
-            if not connections.addresses[self._address]:
-                del connections.addresses[self._address]
-            self._address = None
+        if self._network is not None:
+            connections.networks[self._network] -= 1
+            if not connections.networks[self._network]:
+                del connections.networks[self._network]
+            self._network = None
 
     def begin_closing(self) -> None:
         """Says that the response closes this connection: the client's next one may come before this one has ended."""

@@ -615,6 +615,17 @@ async def test_failures_are_limited_per_address(registry: Registry, clock: FakeC
         await authenticator.authenticate(header, address="192.0.2.2")
 
 
+async def test_failures_are_limited_per_network_of_ipv6(registry: Registry, clock: FakeClock) -> None:
+    authenticator = with_failure_limit(registry, clock)
+    outcomes = []
+    for address in ("2001:db8:1:2::1", "2001:db8:1:2:3::", "2001:db8:1:2::3", "2001:db8:1:3::1"):
+        with pytest.raises((Unauthenticated, RateLimited)) as raised:
+            await authenticator.authenticate("Bearer nonsense", address=address)
+        outcomes.append(raised.type)
+
+    assert outcomes == [Unauthenticated, Unauthenticated, RateLimited, Unauthenticated]
+
+
 async def test_valid_credential_is_not_locked_out_by_failures_from_the_same_address(
     registry: Registry, clock: FakeClock
 ) -> None:

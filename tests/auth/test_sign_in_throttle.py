@@ -2,8 +2,8 @@
 
 import pytest
 
-from auth.accounts.service import SignInFailed, SignInThrottle, network_of
-from auth.rate_limits import in_process_limits
+from auth.accounts.service import SignInFailed, SignInThrottle
+from auth.rate_limits import in_process_limits, network_of
 from config.errors import RateLimited
 from tests.auth.auth_fixture import FakeClock, make_settings
 from tests.cases import each_case

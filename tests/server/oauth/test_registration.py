@@ -70,6 +70,20 @@ async def test_registrations_of_an_address_are_limited(tmp_path: Path) -> None:
     assert responses[-1].header("retry-after") == "60"
 
 
+async def test_registrations_of_a_network_of_ipv6_are_limited(tmp_path: Path) -> None:
+    """One customer of a provider has all addresses of a /64 network."""
+    settings = make_settings(tmp_path, rate_oauth_per_minute=60, trusted_proxies=("127.0.0.1",))
+    addresses = [*(f"2001:db8:1:2::{number}" for number in range(1, 22)), "2001:db8:1:3::1"]
+    async with live(settings) as server:
+        statuses = []
+        for address in addresses:
+            headers = {"Content-Type": "application/json", "X-Forwarded-For": address}
+            body = b'{"redirect_uris": ["https://app.example.com/"]}'
+            statuses.append((await fetch(server.url, "POST", "/register", headers, body)).status)
+
+    assert statuses == [201] * 20 + [429, 201]
+
+
 async def test_unused_client_makes_room_and_connected_ones_stay(tmp_path: Path) -> None:
     async with live(make_settings(tmp_path, oauth_clients_max=3)) as server:
         connected, _ = await connect(server, "ada")

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from server.transports.client_connections import ClientConnections
 from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, LegacyClient, ModernClient, WebSocketClient, handshake, message
 from tests.server.http_client import WAIT_MAX_S, RawConnection, fetch, request_bytes
@@ -43,6 +44,24 @@ async def test_connections_over_the_limit_are_refused(
                 await asyncio.sleep(0.01)
 
     assert (status, dict(headers)["retry-after"]) == (503, "1")
+
+
+def test_connections_of_a_network_of_ipv6_are_limited(tmp_path: Path) -> None:
+    """One customer of a provider has all addresses of a /64 network."""
+    connections = ClientConnections(make_settings(tmp_path, connections_max=4))
+    transport = asyncio.Transport()
+
+    first, second, third, other = (
+        connections.open(address, transport)
+        for address in ("2001:db8:1:2::1", "2001:db8:1:2::2", "2001:db8:1:2:3::", "2001:db8:1:3::1")
+    )
+
+    assert first is not None
+    assert second is not None
+    assert third is None
+    assert other is not None
+    first.close()
+    assert connections.open("2001:db8:1:2::4", transport) is not None
 
 
 async def test_connections_of_one_user_are_limited_and_others_are_served(

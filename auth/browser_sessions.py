@@ -13,6 +13,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
+from auth.accounts.service import SignInFailed
 from auth.context import ROLE_SCOPES, ClientId, Principal
 from auth.control_database import ControlConnection, ControlDatabase, control_operation
 from auth.registry import UserRecord, select_user
@@ -75,11 +76,21 @@ class BrowserSessions:
         *,
         is_new_browser: bool = False,
         needs_passkey: bool = False,
+        password_changed_at: float | None = None,
     ) -> str:
         """Starts a session and returns its secret. Sessions that have ended are deleted. At the limit, the sessions of
-        the user that were used least recently end. The user's other browsers show a notice of a new one."""
+        the user that were used least recently end. The user's other browsers show a notice of a new one.
+
+        Raises SignInFailed if the user signed in with a password that was set at `password_changed_at`, and it was
+        changed meanwhile. A change ends the sessions that it finds; comparing a password takes so long that someone who
+        knows the old one could otherwise sign in across the change.
+        """
         secret, now = secrets.token_urlsafe(32), self._clock()
         row = (hashlib.sha256(secret.encode()).digest(), user.id, user.epoch, now, now, _short(address), _short(agent))
+        if password_changed_at is not None:
+            query = "SELECT 1 FROM passwords WHERE user_id = ? AND changed_at = ?"
+            if db.execute(query, (user.id, password_changed_at)).fetchone() is None:
+                raise SignInFailed(user_id=user.id)
         db.execute(
             "DELETE FROM browser_sessions WHERE used_at < ? OR created_at < ?",
             (now - self._idle_s, now - self._lifetime_s),

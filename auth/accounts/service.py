@@ -390,6 +390,13 @@ _UPSERT_BROWSER = (
 )
 
 
+class PasswordSignIn(Struct, frozen=True):
+    """Someone who entered the right password, and when that was set."""
+
+    user: registry.UserRecord
+    password_changed_at: float
+
+
 class Accounts:
     def __init__(
         self,
@@ -405,13 +412,13 @@ class Accounts:
         self._throttle = SignInThrottle(settings, make_limit or in_process_limits())
         self.links = AccountLinks(database, clock)
 
-    async def sign_in(self, name: str, password: str, address: str, browser: str = "") -> registry.UserRecord:
+    async def sign_in(self, name: str, password: str, address: str, browser: str = "") -> PasswordSignIn:
         """Returns the user with that name and password. `browser` is the secret of a browser that was used before.
 
         Raises SignInFailed after the same work for every reason, and RateLimited.
         """
         name = name.strip()
-        user, stored = await self._database.read(lambda db: _select_password(db, name))
+        user, stored, changed_at = await self._database.read(lambda db: _select_password(db, name))
         known_browser = await self._find_browser(browser, user)
         # Without an account a hash is compared, too, so that the time does not tell whether there is one.
         async with self._throttle.attempt(name, address, known_browser):
@@ -422,11 +429,11 @@ class Accounts:
             # Stores a hash with the current parameters, unless the password was changed meanwhile.
             statement = "UPDATE passwords SET hash = ? WHERE user_id = ? AND hash = ?"
             await self._database.write(lambda db: db.execute(statement, (new_hash, user.id, stored)))
-        return user
+        return PasswordSignIn(user, changed_at)
 
     async def change_password(self, user: registry.UserRecord, password: str, new_password: str, address: str) -> None:
         """Replaces the password and signs the user out everywhere."""
-        _, stored = await self._database.read(lambda db: _select_password(db, user.name))
+        _, stored, changed_at = await self._database.read(lambda db: _select_password(db, user.name))
         # A stolen session must not be enough to guess the password.
         async with self._throttle.attempt(user.name, address, "session"):
             is_correct, _ = await self._hashes.verify(stored, password)
@@ -434,7 +441,14 @@ class Accounts:
                 raise SignInFailed(user_id=user.id)
         require_new_password(self._settings, new_password, user.name)
         new_hash = await self._hashes.hash(new_password)
-        await self._database.withdraw(lambda db: replace_password(db, user.id, new_hash, self._clock()))
+
+        def operation(db: ControlConnection) -> None:
+            # Whoever knows the old password must not replace the one that was set while it was compared.
+            if _select_password(db, user.name)[2] != changed_at:
+                raise SignInFailed(user_id=user.id)
+            replace_password(db, user.id, new_hash, self._clock())
+
+        await self._database.withdraw(operation)
 
     async def has_password(self, user_id: UserId) -> bool:
         statement = "SELECT EXISTS (SELECT 1 FROM passwords WHERE user_id = ?)"
@@ -476,10 +490,12 @@ class Accounts:
         return digest.hex() if is_known else None
 
 
-def _select_password(db: ControlConnection, name: str) -> tuple[registry.UserRecord | None, str | None]:
+def _select_password(db: ControlConnection, name: str) -> tuple[registry.UserRecord | None, str | None, float]:
+    """Returns the user, the hash of the password, and when it was set."""
     user = registry.select_user_by_name(db, name)
-    row = db.execute("SELECT hash FROM passwords WHERE user_id = ?", (user.id if user else "",)).fetchone()
-    return user, row[0] if row else None
+    query = "SELECT hash, changed_at FROM passwords WHERE user_id = ?"
+    row = db.execute(query, (user.id if user else "",)).fetchone()
+    return (user, row[0], row[1]) if row else (user, None, 0.0)
 
 
 def _browser_hash(secret: str, user_id: UserId) -> bytes:

@@ -69,14 +69,21 @@ class SignInPages:
         target, name = browser.safe_path(values.get("next", "")), values.get("name", "")
         address, known_secret = browser.client_address(request), self._browser.known_secret(request)
         try:
-            user = await self._accounts.sign_in(name, values.get("password", ""), address, known_secret)
+            signed_in = await self._accounts.sign_in(name, values.get("password", ""), address, known_secret)
         except (SignInFailed, RateLimited) as error:
             if isinstance(error, SignInFailed):
                 self._browser.record(request, "sign_in.failed", error.user_id, detail="password")
             response = await self._page(request, target, name=name, error=error)
             response.headers.update(error_headers(self._settings, error))
             return response
-        return await self._browser.sign_in(request, user, target, method="password", is_by_password=True)
+        return await self._browser.sign_in(
+            request,
+            signed_in.user,
+            target,
+            method="password",
+            is_by_password=True,
+            password_changed_at=signed_in.password_changed_at,
+        )
 
     async def sign_out(self, request: Request) -> Response:
         # With a token, so that other sites cannot sign people out.

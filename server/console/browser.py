@@ -235,18 +235,31 @@ class BrowserGuard:
         self._audit.record(action, user_id, client=_CLIENT, target=target, address=address, detail=detail)
 
     async def sign_in(
-        self, request: Request, user: UserRecord, location: str, *, method: str, is_by_password: bool = False
+        self,
+        request: Request,
+        user: UserRecord,
+        location: str,
+        *,
+        method: str,
+        is_by_password: bool = False,
+        password_changed_at: float | None = None,
     ) -> Response:
         """Starts a session and leads to `location`. A session that the browser had before ends. `method` is recorded.
         The browser is recognized when the user signs in again, see `auth.accounts.service`. If only a password was
-        entered and a passkey is required, it leads to the page for that instead."""
+        entered and a passkey is required, it leads to the page for that instead. Raises SignInFailed if the password
+        was changed since `password_changed_at`."""
         needs_passkey = is_by_password and self._settings.password_requires_passkey
         # A session that someone planted in this browser must not become that of the user (session fixation).
         await self._end_session(request)
         known_secret, is_new = await self._accounts.remember_browser(user, self.known_secret(request))
         agent = request.headers.get("user-agent", "")
         secret = await self._sessions.create(
-            user, client_address(request), agent, is_new_browser=is_new, needs_passkey=needs_passkey
+            user,
+            client_address(request),
+            agent,
+            is_new_browser=is_new,
+            needs_passkey=needs_passkey,
+            password_changed_at=password_changed_at,
         )
         detail = f"{method}, new browser" if is_new else method
         self.record(request, "sign_in.password" if needs_passkey else "sign_in", user.id, detail=detail)

@@ -1,11 +1,13 @@
 """Accounts, connections, quotas and followed sources behave the same on each engine, with two users."""
 
+import asyncio
 import base64
 import hashlib
 
 import pytest
 
 from auth.accounts.service import Accounts, SignInFailed
+from auth.browser_sessions import BrowserSessions
 from auth.context import READ
 from auth.follows import Deployment, Deployments, FollowRecord, Follows
 from auth.oauth.clients import OAuthClients
@@ -117,9 +119,33 @@ async def test_invitation_is_used_once(registry: Registry, settings: Settings, c
     assert (ada.role, ben.role, ben.name) == ("admin", "reader", "ben")
     assert await accounts.links.create_setup() is None
     assert await accounts.links.pending_invitations() == []
-    assert await accounts.sign_in("ADA", PASSWORD, "192.0.2.1") == ada
+    assert (await accounts.sign_in("ADA", PASSWORD, "192.0.2.1")).user == ada
     with pytest.raises(SignInFailed):
         await accounts.sign_in("ben", "wrong", "192.0.2.2")
+
+
+async def test_sign_in_that_a_change_of_the_password_overtakes_fails(
+    registry: Registry, settings: Settings, clock: FakeClock
+) -> None:
+    """Comparing a password takes long enough to sign in, or to set another one, across the change."""
+    accounts, sessions = (
+        Accounts(settings, registry.database, clock=clock),
+        BrowserSessions(registry.database, settings),
+    )
+    link = await accounts.links.create_invitation("writer", "ada")
+    ada = await accounts.redeem_link("invitation", link.path.rpartition("/")[2], "", PASSWORD)
+    clock.advance(1)
+    signed_in = await accounts.sign_in("ada", PASSWORD, "192.0.2.1")
+    changes = [accounts.change_password(ada, PASSWORD, f"another lantern {n}", "192.0.2.1") for n in range(2)]
+    outcomes = await asyncio.gather(*changes, return_exceptions=True)
+
+    # Either of them may be first.
+    assert {type(outcome) for outcome in outcomes} == {type(None), SignInFailed}
+    with pytest.raises(SignInFailed):
+        await sessions.create(ada, password_changed_at=signed_in.password_changed_at)
+    again = await accounts.sign_in("ada", f"another lantern {outcomes.index(None)}", "192.0.2.1")
+    await sessions.create(ada, password_changed_at=again.password_changed_at)
+    assert len(await sessions.list(ada.id)) == 1
 
 
 async def test_quotas_replace_those_of_the_settings(registry: Registry, settings: Settings) -> None:

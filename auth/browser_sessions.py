@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from loguru import logger
 from msgspec import Struct, structs
 
 from auth.accounts.service import SignInFailed
 from auth.context import ROLE_SCOPES, ClientId, Principal
 from auth.control_database import ControlConnection, ControlDatabase, control_operation
 from auth.registry import UserRecord, select_user
+from config.errors import StorageError
 from config.paths import UserId
 from config.settings import Settings
 
@@ -114,9 +116,13 @@ class BrowserSessions:
         if session is None:
             return None
         if now - session.used_at >= _TOUCH_INTERVAL_S:
-            await self._database.write(
-                lambda db: db.execute("UPDATE browser_sessions SET used_at = ? WHERE hash = ?", (now, digest))
-            )
+            # On a full disk, people must still be able to read, and to withdraw access.
+            try:
+                await self._database.write(
+                    lambda db: db.execute("UPDATE browser_sessions SET used_at = ? WHERE hash = ?", (now, digest))
+                )
+            except StorageError as error:
+                logger.warning("cannot store when a browser session was used: {}", error.message)
         # If the setting was switched off meanwhile, the password was enough.
         needs_passkey = self._requires_passkey and session.needs_passkey
         return structs.replace(session, csrf_token=csrf_token(secret), needs_passkey=needs_passkey)

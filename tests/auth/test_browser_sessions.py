@@ -1,5 +1,7 @@
 """Browser sessions: how they start, when they end, and that they belong to one user."""
 
+from pathlib import Path
+
 import pytest
 
 from auth.browser_sessions import BrowserSessions
@@ -43,6 +45,22 @@ async def test_session_ends_when_idle(registry: Registry, sessions: BrowserSessi
     clock.advance(IDLE_S)
 
     assert await sessions.find(secret) is None
+
+
+@pytest.mark.sqlite
+async def test_session_is_found_if_its_use_cannot_be_stored(tmp_path: Path, clock: FakeClock) -> None:
+    """On a full disk, people who are signed in can still read, and withdraw access."""
+    async with Registry.open(tmp_path / "control.db", clock=clock) as registry:
+        sessions = BrowserSessions(registry.database, make_settings(), clock)
+        secret = await sessions.create(await registry.add_user("ada"))
+        clock.advance(61)
+        # Every write fails from now on.
+        await registry.database.read(lambda db: db.execute("PRAGMA query_only = ON").fetchall())
+
+        session = await sessions.find(secret)
+
+    assert session is not None
+    assert session.user.name == "ada"
 
 
 async def test_session_ends_however_often_it_is_used(

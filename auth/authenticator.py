@@ -103,8 +103,9 @@ class RegistryAuthenticator:
         self._monotonic = monotonic
         self._generation = 0
         # Separate caches, so that invalid credentials cannot evict verified ones.
-        self._grants: LRUCache[bytes, _Grant] = LRUCache(settings.fixed.token_cache_max)
-        self._failures: LRUCache[bytes, _Failure] = LRUCache(settings.fixed.token_cache_max)
+        self._grants: LRUCache[bytes, _Grant]
+        self._failures: LRUCache[bytes, _Failure]
+        self._forget_credentials()
         # What a credential may use, and the revision at which that was read.
         self._rechecks: LRUCache[tuple[str, str, str, int, frozenset[str]], tuple[int, tuple[LibraryAccess, ...]]] = (
             LRUCache(settings.fixed.token_cache_max)
@@ -154,7 +155,9 @@ class RegistryAuthenticator:
             if not is_short or scheme.lower() != "bearer" or not credential.isascii():
                 await self._failure_limit.take(network_of(address))
                 raise Unauthenticated("Authorization header not accepted", presented=True)
-            grant = self._grants[digest] = await self._verify(credential, digest, now, revision, address)
+            # This cache, because it is discarded if the keys change meanwhile.
+            grants = self._grants
+            grant = grants[digest] = await self._verify(credential, digest, now, revision, address)
         if grant.principal.kind == "key":
             self._used_at[grant.principal.credential_id] = now
         elif grant.principal.kind == "oauth":
@@ -238,23 +241,28 @@ class RegistryAuthenticator:
     def use_verifier(self, verifier: TokenVerifier) -> None:
         """Verifies tokens with other keys from now on. What was verified before is verified again."""
         self._verifier = verifier
-        self._grants.clear()
-        self._failures.clear()
+        self._forget_credentials()
+
+    def _forget_credentials(self) -> None:
+        """New caches, because calls that are verifying a credential with the former keys will store the outcome."""
+        self._grants = LRUCache(self._settings.fixed.token_cache_max)
+        self._failures = LRUCache(self._settings.fixed.token_cache_max)
 
     async def _verify(self, credential: str, digest: bytes, now: float, revision: int, address: str) -> _Grant:
         """Verifies a credential that is not in the cache. Each failure counts towards the limit of the address."""
+        failures = self._failures
         try:
-            failure = self._failures.get(digest)
+            failure = failures.get(digest)
             if failure is not None and self._monotonic() < failure.cached_until and failure.revision == revision:
                 raise Unauthenticated(failure.message, presented=True)
             return await self._find_grant(credential, digest, now, revision)
         except Unauthenticated as error:
             self._grants.pop(digest, None)
             # A repeated failure does not extend the first, so that a token that becomes valid is tried again.
-            cached, now_s = self._failures.get(digest), self._monotonic()
+            cached, now_s = failures.get(digest), self._monotonic()
             if cached is None or now_s >= cached.cached_until or cached.revision != revision:
                 cached_until = now_s + self._settings.fixed.token_failure_cache_ttl_s
-                self._failures[digest] = _Failure(error.message, cached_until, revision)
+                failures[digest] = _Failure(error.message, cached_until, revision)
             await self._failure_limit.take(network_of(address))
             raise
 
@@ -345,8 +353,7 @@ class RegistryAuthenticator:
             # Drops all results when the signing keys change: both grants and failures may be wrong now.
             if self._verifier.generation != self._generation:
                 self._generation = self._verifier.generation
-                self._grants.clear()
-                self._failures.clear()
+                self._forget_credentials()
         issuer, subject = claims.issuer, claims.subject
         # One query checks the user and the revocation. If it finds none, the next ones say what is wrong.
         found = await self._registry.user_of_new_token(issuer, subject, self._settings.issuer, claims.identity)

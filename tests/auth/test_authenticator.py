@@ -15,7 +15,8 @@ from auth.authenticator import RegistryAuthenticator, basic_to_bearer, local_pri
 from auth.context import ADMIN, READ, ROLE_SCOPES, SCOPES, WRITE, ClientId, Principal
 from auth.rate_limits import RateLimits, in_process_limits
 from auth.registry import Registry, UserRecord
-from auth.tokens import Claims
+from auth.signing_keys import load_signing_keys
+from auth.tokens import Claims, JwtVerifier
 from config.errors import RateLimited, StorageError, Unauthenticated, Unavailable
 from tests.auth.attack_tokens import ORDER_OF_P256
 from tests.auth.auth_fixture import ISSUER, NOW, PUBLIC_URL, SECRET, FakeClock, make_authenticator, make_settings
@@ -542,6 +543,25 @@ async def test_new_signing_keys_clear_the_cache(registry: Registry, clock: FakeC
     assert await is_accepted(authenticator, "Bearer bad")
     assert await is_accepted(authenticator, "Bearer good")
     assert verifier.calls == 5
+
+
+async def test_a_token_that_is_verified_while_the_keys_change_is_verified_again(
+    registry: Registry, with_secret: RegistryAuthenticator
+) -> None:
+    known, new = (f"Bearer {ALICE.token(jti=jti)}" for jti in ("known", "new"))
+    await registry.add_user("alice")
+    await with_secret.authenticate(known)
+    await registry.add_user("bob")  # so that the user of the known token is looked up again
+    settings = make_settings(jwt_secret="another HS256 secret of more than 32 bytes")
+    keys = load_signing_keys(settings)
+    assert keys is not None
+
+    verifying = [asyncio.create_task(with_secret.authenticate(header)) for header in (known, new)]
+    await asyncio.sleep(0)  # the signatures were verified, and the users are looked up
+    with_secret.use_verifier(JwtVerifier(settings, keys))
+    await asyncio.gather(*verifying)
+
+    assert [await is_accepted(with_secret, header) for header in (known, new)] == [False, False]
 
 
 async def test_cache_is_bounded_and_invalid_tokens_do_not_evict_valid_ones(

@@ -12,6 +12,7 @@
 # first. What clients see: `profiles` (lists of tools with instructions), `server_info`, `client_guides`.
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -182,6 +183,7 @@ async def open_runtime(
             imports=imports,
             following=following,
             bus=bus,
+            exports=Counter(),
             background=set(),
         )
         # Other processes of the deployment have open streams and cached credentials of their own.

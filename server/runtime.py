@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from collections import Counter
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
@@ -43,6 +44,8 @@ class Runtime(Services, frozen=True, kw_only=True):
     imports: ImportJobs
     following: FollowService
     bus: MessageBus
+    # How many exports each user is making or reading.
+    exports: Counter[UserId]
     # Work that goes on after its request; cancelled when the server stops.
     background: set[asyncio.Task[Any]]
 

@@ -16,7 +16,8 @@ from auth.context import ADMIN, WRITE, RequestContext
 from auth.sharing import Sharing
 from auth.tickets import StateKeys
 from auth.tokens import UsedTokens
-from config.errors import Conflict, InvalidParams
+from config.errors import Conflict, InvalidParams, Overloaded
+from config.paths import UserId
 from config.times import format_time_seconds
 from server.import_jobs import IMPORT_DEADLINE_S, UPLOADS_FOLDER
 from server.operations.manage import Selection, selected_batches
@@ -34,6 +35,10 @@ _DISPOSITION = {"Content-Disposition": 'attachment; filename="florilegium-export
 _BLOCK_BYTES = 1 << 16
 _CONFIRMATION_S = 600.0
 _DEADLINE_MS = round(IMPORT_DEADLINE_S * 1000)
+# Exports of one user that are being made or read. Each is a copy of a library on the disk, for as long as its client
+# takes to read it.
+EXPORTS_MAX_PER_USER = 2
+_EXPORT_RETRY_S = 60.0
 
 
 class DeletionPreview(Struct, frozen=True, kw_only=True):
@@ -105,10 +110,10 @@ async def export_library(context: RequestContext, services: Runtime, request: Ma
     Your whole library, or that of a group that you manage, as a zip of JSON lines and Markdown pages, as
     `florilegium export` writes it. It can be imported again.
     """
-    context = await managed_library(context, services, request.group)
+    caller, context = context.user_id, await managed_library(context, services, request.group)
     # Also contains human-only messages, unless the credential belongs to an agent.
     services.audit.record("export", context.user_id, client=context.client_id)
-    return StreamedFile(_archive(context, services), _ZIP, _DISPOSITION)
+    return StreamedFile(_archive(context, services, caller), _ZIP, _DISPOSITION)
 
 
 @operation(
@@ -130,7 +135,7 @@ async def export_items(context: RequestContext, services: Runtime, request: Sele
         async for source, items in batches(library):
             selected.setdefault(source, []).extend(item.id for item in items)
     services.audit.record("export", context.user_id, client=context.client_id, detail="selection")
-    return StreamedFile(_archive(context, services, selected), _ZIP, _DISPOSITION)
+    return StreamedFile(_archive(context, services, context.user_id, selected), _ZIP, _DISPOSITION)
 
 
 @account_operation("POST /api/v1/account/deletion", caller="unrestricted", scope=WRITE)
@@ -208,14 +213,18 @@ def _confirmations(services: Runtime) -> Confirmations:
 
 
 async def _archive(
-    context: RequestContext, services: Runtime, selected: Selected | None = None
+    context: RequestContext, services: Runtime, caller: UserId, selected: Selected | None = None
 ) -> AsyncIterator[bytes]:
     """Writes the export to the data directory, which is private, and sends it as a zip."""
+    if services.exports[caller] >= EXPORTS_MAX_PER_USER:
+        message = f"{EXPORTS_MAX_PER_USER} of your exports are running; try again when one of them has been read"
+        raise Overloaded(message, _EXPORT_RETRY_S)
     # What a process that was killed leaves in this folder is removed at the next start.
     uploads = services.data_root.root / UPLOADS_FOLDER
-    await in_thread(uploads.mkdir, 0o700, exist_ok=True)
     folder = uploads / secrets.token_hex(8)
+    services.exports[caller] += 1
     try:
+        await in_thread(uploads.mkdir, 0o700, exist_ok=True)
         await in_thread(folder.mkdir, 0o700)
         # Reading a whole library must not hold up the calls of others.
         with background_jobs():
@@ -226,7 +235,12 @@ async def _archive(
             while block := await in_thread(file.read, _BLOCK_BYTES):
                 yield block
     finally:
-        await in_thread(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            await in_thread(shutil.rmtree, folder, ignore_errors=True)
+        finally:
+            services.exports[caller] -= 1
+            if not services.exports[caller]:
+                del services.exports[caller]
 
 
 def _zip(folder: Path) -> Path:

@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from auth.context import READ, WRITE
 from auth.tickets import StateKeys
 from auth.tokens import InProcessUsedTokens
-from server.operations.own_data import Confirmations
+from server.operations.own_data import EXPORTS_MAX_PER_USER, Confirmations
 from sources.exporters.export import create_empty_folder
 from tests.cases import each_case
 from tests.server.in_process import call_app
@@ -44,6 +44,21 @@ async def test_an_export_can_be_imported_again(api: RestClient, ada: LibraryUser
 async def test_the_first_call_of_a_user_can_be_an_export(api: RestClient) -> None:
     exported = await send(api, await key_of(api, "zoe", READ), "GET", "/api/v1/export")
     assert exported.status == 200
+
+
+async def test_exports_of_one_user_do_not_fill_the_disk(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:
+    await ada.add_note("Tides", "high water at noon")
+    await ben.add_note("Ships", "of Ben")
+    key, other = await key_of(api, "ada", READ), await key_of(api, "ben", READ)
+    exports = [send(api, key, "GET", "/api/v1/export") for _ in range(EXPORTS_MAX_PER_USER + 1)]
+    *own, of_ben = await asyncio.gather(*exports, send(api, other, "GET", "/api/v1/export"))
+    [refused] = [response for response in own if response.status != 200]
+    assert refused.status == 503
+    assert "2 of your exports are running" in message_of(refused)
+    assert dict(refused.headers)["retry-after"] == "60"
+    assert of_ben.status == 200
+    assert (await send(api, key, "GET", "/api/v1/export")).status == 200
+    assert not api.server.runtime.exports
 
 
 async def test_an_export_is_not_written_on_the_event_loop(api: RestClient, ada: LibraryUser) -> None:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -43,6 +44,9 @@ _TAGS = {
 }
 _ATTRIBUTES = {"a": {"href", "title"}, "img": {"src", "alt", "loading"}, "ol": {"start"}}
 _SCHEMES = {"http", "https", "mailto"}
+# How many cells the rows of all tables may lack, in addition to one for every two characters of the text.
+_MISSING_CELLS_FREE = 200
+_TABLES = "tables"
 _LINKS = "wikilinks"
 _IMAGES = "images"
 _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".avif", ".bmp", ".svg", ".heic")
@@ -127,15 +131,54 @@ def _with_marks(html: str, passage: int | None) -> str:
     return "".join(result)
 
 
+class _TableBudget:
+    """Limits the cells that rows lack. They are added as empty ones, 65,536 to each table, and each takes 35 us: 1,600
+    characters took two seconds and 90 MB. With a limit by the length of the text, the work stays proportional to it."""
+
+    def __init__(self, text: str) -> None:
+        self._left = _MISSING_CELLS_FREE + len(text) // 2
+        # Of each line: the cells that it and the lines before it write, and where the next empty line is.
+        lines = text.split("\n")
+        self._cells = [0, *accumulate(line.strip(" \t|").count("|") + 1 for line in lines)]
+        self._ends = [len(lines)] * (len(lines) + 1)
+        for number in range(len(lines) - 1, -1, -1):
+            self._ends[number] = self._ends[number + 1] if lines[number].strip(" \t") else number
+
+    def take(self, line: int) -> bool:
+        """Counts what the rows of a table that begins at that line may lack. Returns whether that is permitted."""
+        end = self._ends[line]
+        columns = self._cells[line + 1] - self._cells[line]
+        missing = max(0, columns * (end - line) - (self._cells[end] - self._cells[line]))
+        if missing > self._left:
+            return False
+        self._left -= missing
+        return True
+
+
 @cache
 def _parser(keeps_line_breaks: bool) -> "MarkdownIt":
     from markdown_it import MarkdownIt  # noqa: PLC0415 - only pages need it, not MCP
 
     parser = MarkdownIt("commonmark", {"html": False, "breaks": keeps_line_breaks}).enable(["table", "strikethrough"])
+    parser.block.ruler.at("table", _read_table, {"alt": ["paragraph", "reference"]})
     parser.add_render_rule("image", _image_link)
     parser.inline.ruler.before("link", "wikilink", _read_wikilink)
     parser.inline.ruler.before("wikilink", "image_embed", _read_image_embed)
     return parser
+
+
+def _read_table(state: Any, start: int, end: int, silent: bool) -> bool:
+    """Reads a table, unless its rows lack too many cells. Such a table is shown as text."""
+    from markdown_it.rules_block import table  # noqa: PLC0415 - see `_parser`
+
+    if not table(state, start, end, True):
+        return False
+    if silent:
+        return True
+    budget = state.env.get(_TABLES)
+    if budget is None:
+        budget = state.env[_TABLES] = _TableBudget(state.src)
+    return budget.take(start) and table(state, start, end, False)
 
 
 def _read_image_embed(state: Any, silent: bool) -> bool:

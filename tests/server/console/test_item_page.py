@@ -16,6 +16,29 @@ from tests.server.rest.markup import Markup
 from tests.server.rest.rest_client import RestClient
 from tests.sources.source_fixture import LibraryUser
 
+# Every table is followed by an empty line. Rows of one cell are filled up to the columns of the heading.
+HOSTILE_TABLE = "a|" * 300 + "\n" + "-|" * 300 + "\n" + "|\n" * 217 + "\n"
+
+
+@each_case("line_break", ["\n", "\r\n", "\r"])
+@each_case("prefix", ["", "> "])
+def test_cells_that_rows_lack_are_limited_by_the_length_of_the_text(prefix: str, line_break: str) -> None:
+    text = "".join(prefix + line for line in HOSTILE_TABLE.splitlines(keepends=True)).replace("\n", line_break)
+
+    html = render_markdown(text * 2)
+
+    assert html.count("<t") < len(text)
+    assert "a|a|a|" in html
+
+
+def test_short_rows_of_a_usual_table_are_filled() -> None:
+    rows = "".join(f"| {number} | name |\n" for number in range(500))
+
+    html = render_markdown(f"| number | name | note |\n|---|---|---|\n{rows}\nEnd.")
+
+    assert html.count("<td>") == 1500
+    assert html.count("<td></td>") == 500
+
 
 async def test_wikilinks_lead_to_notes_of_the_same_user_and_back(
     api: RestClient, ada: LibraryUser, ben: LibraryUser

@@ -63,6 +63,7 @@ def _closing_response(status: bytes, body: bytes, *headers: tuple[bytes, bytes])
     return b"HTTP/1.1 %s\r\n%s\r\n%s" % (status, b"".join(lines), body)
 
 
+_INVALID = "Invalid HTTP request received."
 _TOO_MANY_CONNECTIONS = _closing_response(b"503 Service Unavailable", b"", (b"retry-after", b"1"))
 
 
@@ -145,8 +146,12 @@ class BoundedHttp(HttpToolsProtocol):
         self._parse()
 
     def send_400_response(self, msg: str) -> None:
-        content_type = (b"content-type", b"text/plain; charset=utf-8")
-        self.transport.write(_closing_response(b"400 Bad Request", (self._problem or msg).encode(), content_type))
+        cycle, content_type = self.cycle, (b"content-type", b"text/plain; charset=utf-8")
+        # After the beginning of another response, or before that of an earlier request, it would be taken for part of
+        # that one.
+        is_next = cycle is None or (not cycle.response_started if self._is_in_body else cycle.response_complete)  # type: ignore[redundant-expr] # None at first
+        if is_next and not self.pipeline:
+            self.transport.write(_closing_response(b"400 Bad Request", (self._problem or msg).encode(), content_type))
         self.transport.close()
 
     # -- slices ----------------------------------------------------------------------------------------------------
@@ -167,8 +172,20 @@ class BoundedHttp(HttpToolsProtocol):
         self.loop.call_soon(self._parse)
 
     def _feed(self, data: bytes) -> None:
+        """Replaces uvicorn's `data_received`, which loses what follows a request for an upgrade that is ignored."""
         self._head_began = False
-        super().data_received(data)
+        parser: Any = self.parser  # None only after the connection is lost
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.logger.warning(_INVALID)
+            self.send_400_response(_INVALID)
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()
+            elif rest := data[upgrade.args[0] :]:
+                self._feed(rest)
+                return
         if self.transport.is_closing():
             return
         if self._is_in_body and self._timer is None:

@@ -216,3 +216,25 @@ async def test_a_response_can_close_the_connection() -> None:
         await connection.send(request_bytes("GET", "/", {"Host": "127.0.0.1"}))
         assert (await connection.response()).body == b"ok"
         assert await connection.closed() == b""
+
+
+async def test_requests_after_an_upgrade_that_is_ignored_are_answered() -> None:
+    upgrade = request_bytes("GET", "/", {"Host": "x", "Connection": "Upgrade", "Upgrade": "h2c"})
+    async with listening() as url, RawConnection.open(url) as connection:
+        await connection.send(upgrade * 2 + request_bytes("GET", "/", {"Host": "x"}))
+
+        assert [(await connection.response()).body for _ in range(3)] == [b"ok"] * 3
+
+
+async def test_a_malformed_request_does_not_answer_the_one_before() -> None:
+    answer = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await answer.wait()
+        await _app(scope, receive, send)
+
+    async with listening(app=app) as url, RawConnection.open(url) as connection:
+        await connection.send(request_bytes("GET", "/", {"Host": "x"}) + b"malformed\r\n\r\n")
+
+        assert await connection.closed() == b""
+        answer.set()

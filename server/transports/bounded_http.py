@@ -174,6 +174,7 @@ class BoundedHttp(HttpToolsProtocol):
     def _feed(self, data: bytes) -> None:
         """Replaces uvicorn's `data_received`, which loses what follows a request for an upgrade that is ignored."""
         self._head_began = False
+        body_bytes = self._body_bytes
         parser: Any = self.parser  # None only after the connection is lost
         try:
             parser.feed_data(data)
@@ -186,14 +187,12 @@ class BoundedHttp(HttpToolsProtocol):
             elif rest := data[upgrade.args[0] :]:
                 self._feed(rest)
                 return
-        if self.transport.is_closing():
+        if self.transport.is_closing() or not (self._is_in_head or self._is_in_body):
             return
-        if self._is_in_body and self._timer is None:
-            self._watch()
-        if not self._is_in_head:
-            return
-        # This bounds a header section that never ends. One that is complete is measured in `on_headers_complete`.
-        self._fed_bytes = 0 if self._head_began else self._fed_bytes + len(data)
+        # This bounds a header section that never ends, and trailers and chunk extensions, which are not body. A header
+        # section that is complete is measured in `on_headers_complete`.
+        is_new = self._head_began or self._body_bytes != body_bytes
+        self._fed_bytes = 0 if is_new else self._fed_bytes + len(data)
         if self._fed_bytes > self._head_max_bytes:
             self.send_400_response("The request headers are too large.")
         elif self._timer is None:
@@ -205,6 +204,15 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_begin()
         self._is_in_head = self._head_began = True
         self._fed_bytes = self._small_chunks = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Replaces uvicorn's, which adds trailers to the headers: a proxy that checks or removes headers has not seen
+        them (RFC 9110 section 6.5.1)."""
+        if self._is_in_head:
+            name = name.lower()
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
+            self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Replaces uvicorn's, which has settings that this server does not use and another class of cycle."""
@@ -223,7 +231,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._is_in_body = True
         if self._timer is not None:
             self._stop_timer()
-        self._body_bytes = 0
+        self._body_bytes = self._fed_bytes = 0
         client = self._client_connection
         if client is not None:
             client.has_whole_request = False

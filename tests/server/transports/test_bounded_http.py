@@ -218,6 +218,55 @@ async def test_a_response_can_close_the_connection() -> None:
         assert await connection.closed() == b""
 
 
+_CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+async def test_trailers_are_not_headers() -> None:
+    seen: list[bytes] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["more_body"]:
+            pass
+        seen.extend(name for name, _ in scope["headers"])
+        await _app(scope, receive, send)
+
+    async with listening(app=app) as url, RawConnection.open(url) as connection:
+        await connection.send(_CHUNKED + b"2\r\n{}\r\n0\r\nAuthorization: Bearer x\r\n\r\n")
+        assert (await connection.response()).status == 200
+    assert seen == [b"host", b"transfer-encoding"]
+
+
+@each_case("filler", [b"0\r\n" + b"a: b\r\n" * 800, b"0\r\na: " + b"x" * 4000, b"1;" + b"x" * 4000])
+@each_case("is_answered", [True, False])
+async def test_endless_trailers_and_chunk_extensions_are_rejected(filler: bytes, is_answered: bool) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if not is_answered:
+            while (await receive()).get("more_body"):
+                pass
+        await _app(scope, receive, send)
+
+    async with listening(head_max_bytes=1000, app=app) as url, RawConnection.open(url) as connection:
+        await connection.send(_CHUNKED + b"2\r\n{}\r\n")
+        if is_answered:
+            assert (await connection.response()).status == 200
+        await connection.send(filler)
+
+        # A response that was sent is the only one to this request.
+        assert (await connection.closed())[:12] == (b"" if is_answered else b"HTTP/1.1 400")
+
+
+async def test_many_chunks_with_short_extensions_and_trailers_are_accepted() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["more_body"]:
+            pass
+        await _app(scope, receive, send)
+
+    async with listening(head_max_bytes=1000, app=app) as url, RawConnection.open(url) as connection:
+        chunk = b"40;name=value\r\n" + b"x" * 64 + b"\r\n"
+        await connection.send(_CHUNKED + chunk * 1000 + b"0\r\nA: b\r\n\r\n")
+        assert (await connection.response()).status == 200
+
+
 async def test_requests_after_an_upgrade_that_is_ignored_are_answered() -> None:
     upgrade = request_bytes("GET", "/", {"Host": "x", "Connection": "Upgrade", "Upgrade": "h2c"})
     async with listening() as url, RawConnection.open(url) as connection:

@@ -91,6 +91,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._input_flow: _InputFlow
         self._timer: asyncio.TimerHandle | None = None
         self._requests = 0
+        # While requests wait in the pipeline: the one that is being answered.
+        self._answered: RequestResponseCycle | None = None
         self._closes_at = self.loop.time() + self.settings.fixed.connection_max_s
         self._idle_since = 0.0
 
@@ -108,6 +110,10 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        # uvicorn tells only the last request.
+        if (answered := self._answered) is not None and not answered.response_complete:
+            answered.disconnected = True
+            answered.message_event.set()
         super()._unset_keepalive_if_required()
         if self._client_connection is not None:
             self._client_connection.close()
@@ -152,7 +158,7 @@ class BoundedHttp(HttpToolsProtocol):
         is_next = cycle is None or (not cycle.response_started if self._is_in_body else cycle.response_complete)  # type: ignore[redundant-expr] # None at first
         if is_next and not self.pipeline:
             self.transport.write(_closing_response(b"400 Bad Request", (self._problem or msg).encode(), content_type))
-        self.transport.close()
+        self._close()
 
     # -- slices ----------------------------------------------------------------------------------------------------
 
@@ -271,6 +277,8 @@ class BoundedHttp(HttpToolsProtocol):
         if previous is None or previous.response_complete:
             self._start_asgi_task(cycle, app)
         else:  # pipelined
+            if not self.pipeline:
+                self._answered = previous
             self.flow.pause_reading()
             self.pipeline.appendleft((cycle, app))
 
@@ -286,6 +294,9 @@ class BoundedHttp(HttpToolsProtocol):
         self._is_in_body = False
         if self._timer is not None:
             self._stop_timer()
+            if self.timeout_keep_alive_task is None:
+                # It may have fired while a refused body arrived, which no other response follows.
+                self._watch_idle(self.timeout_keep_alive)
         if self._client_connection is not None:
             self._client_connection.has_whole_request = True
         super().on_message_complete()
@@ -293,14 +304,16 @@ class BoundedHttp(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Replaces uvicorn's, which sets a new timer after each response."""
         if self.transport.is_closing():
+            self._close()
             return
         if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
+            self._answered, app = self.pipeline.pop()
+            self._start_asgi_task(self._answered, app)
         self.flow.resume_reading()
-        if self._is_in_body:
+        if self._is_in_body and self.cycle.response_complete:
             # The request was refused before its body arrived. Closing at once could destroy the response on its way
             # (RFC 9112 section 9.6), so the rest is discarded for a while.
-            self._start_timer(self.settings.fixed.refused_body_timeout_s, self.transport.close)
+            self._start_timer(self.settings.fixed.refused_body_timeout_s, self._close)
         self._idle_since = self.loop.time()
         if self.timeout_keep_alive_task is None:
             self._watch_idle(self.timeout_keep_alive)
@@ -321,7 +334,12 @@ class BoundedHttp(HttpToolsProtocol):
         if is_waiting or (self._is_in_body and self._body_bytes - bytes_before >= PROGRESS_BYTES):
             self._watch()
         else:
-            self.transport.close()
+            self._close()
+
+    def _close(self) -> None:
+        """Closes the connection when the client has read what was written, or did not for the timeout."""
+        self.transport.close()
+        self._start_timer(self.settings.client_timeout_s, self.transport.abort)
 
     def _watch_idle(self, timeout_s: float) -> None:
         self.timeout_keep_alive_task = self.loop.call_later(timeout_s, self.timeout_keep_alive_handler)
@@ -335,7 +353,7 @@ class BoundedHttp(HttpToolsProtocol):
             if left_s > 0:
                 self._watch_idle(left_s)
             else:
-                self.transport.close()
+                self._close()
 
     def _unset_keepalive_if_required(self) -> None:
         """uvicorn stops the timer whenever data arrives. Here it goes on: to stop and start one took 2 % of a call."""

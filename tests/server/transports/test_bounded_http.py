@@ -1,7 +1,8 @@
 """Limits on the size and duration of a request's header section."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -15,7 +16,7 @@ from tests.build_settings import build_settings
 from tests.cases import each_case
 from tests.live import LiveServer
 from tests.server.clients import LegacyClient, message
-from tests.server.http_client import RawConnection, fetch, request_bytes
+from tests.server.http_client import WAIT_MAX_S, RawConnection, fetch, request_bytes
 
 
 async def _app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -25,14 +26,22 @@ async def _app(scope: Scope, receive: Receive, send: Send) -> None:
 
 @asynccontextmanager
 async def listening(
-    head_max_bytes: int = 1000, head_timeout_s: float = 30.0, app: ASGIApp = _app, idle_timeout_s: float = 30.0
+    head_max_bytes: int = 1000,
+    head_timeout_s: float = 30.0,
+    app: ASGIApp = _app,
+    idle_timeout_s: float = 30.0,
+    refused_body_timeout_s: float = 30.0,
+    on_change: Callable[[int], None] | None = None,
 ) -> AsyncIterator[str]:
-    """Runs a server with this protocol only."""
+    """Runs a server with this protocol only. `on_change` is called with the number of connections."""
     token_bytes = 256
     settings = build_settings(
-        head_max_bytes=head_max_bytes - token_bytes, token_max_bytes=token_bytes, client_timeout_s=head_timeout_s
+        head_max_bytes=head_max_bytes - token_bytes,
+        token_max_bytes=token_bytes,
+        client_timeout_s=head_timeout_s,
+        refused_body_timeout_s=refused_body_timeout_s,
     )
-    protocol = bounded_http(settings, ClientConnections(settings))
+    protocol = bounded_http(settings, ClientConnections(settings, on_change))
     config = uvicorn.Config(app, http=protocol, ws="none", lifespan="off", log_config=None)
     config.timeout_keep_alive = idle_timeout_s  # type: ignore[assignment]  # passed to call_later
     config.load()
@@ -41,7 +50,10 @@ async def listening(
     def connection() -> asyncio.Protocol:
         return protocol(config=config, server_state=state, app_state={})
 
-    server = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", 0)
+    listener = socket.create_server(("127.0.0.1", 0))
+    # The kernel holds little, so that a test can have unread output without sending much.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    server = await asyncio.get_running_loop().create_server(connection, sock=listener)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
@@ -287,3 +299,81 @@ async def test_a_malformed_request_does_not_answer_the_one_before() -> None:
 
         assert await connection.closed() == b""
         answer.set()
+
+
+async def test_every_pipelined_request_learns_that_the_client_has_disconnected() -> None:
+    disconnected = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        async def stream() -> None:
+            while True:
+                await send({"type": "http.response.body", "body": b"x", "more_body": True})
+                await asyncio.sleep(0.01)
+
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        streaming = asyncio.create_task(stream())
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        streaming.cancel()
+        disconnected.set()
+
+    async with listening(app=app) as url, RawConnection.open(url) as connection:
+        await connection.send(request_bytes("GET", "/", {"Host": "x"}) * 3)
+        await connection.head()
+        connection.abort()
+        async with asyncio.timeout(WAIT_MAX_S):
+            await disconnected.wait()
+
+
+async def test_the_body_of_a_pipelined_request_may_take_longer_than_a_refused_one() -> None:
+    timeout_s, served = 0.05, 0
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal served
+        served += 1
+        while served > 1 and (await receive()).get("more_body"):
+            pass
+        await _app(scope, receive, send)
+
+    async with listening(app=app, refused_body_timeout_s=timeout_s) as url, RawConnection.open(url) as connection:
+        second = request_bytes("POST", "/", {"Host": "x"}, b"body")
+        await connection.send(request_bytes("GET", "/", {"Host": "x"}) + second[:-1])
+        assert (await connection.response()).body == b"ok"
+        await asyncio.sleep(4 * timeout_s)
+        await connection.send(second[-1:])
+
+        assert (await connection.response()).body == b"ok"
+
+
+async def test_a_connection_is_idle_after_the_end_of_a_refused_body() -> None:
+    timeout_s = 0.05
+    async with listening(idle_timeout_s=timeout_s) as url, RawConnection.open(url) as connection:
+        request = request_bytes("POST", "/", {"Host": "x"}, b"body")
+        await connection.send(request[:-1])
+        assert (await connection.response()).body == b"ok"
+        await asyncio.sleep(4 * timeout_s)
+        await connection.send(request[-1:])
+
+        await connection.closed()
+
+
+@each_case("headers", [[], [(b"connection", b"close")]])
+async def test_a_closed_connection_whose_output_is_not_read_is_aborted(headers: list[tuple[bytes, bytes]]) -> None:
+    body, ended = b"x" * 50_000, asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        length = (b"content-length", b"%d" % len(body))
+        await send({"type": "http.response.start", "status": 200, "headers": [length, *headers]})
+        await send({"type": "http.response.body", "body": body})
+
+    def note(open_connections: int) -> None:
+        if not open_connections:
+            ended.set()
+
+    async with listening(app=app, head_timeout_s=0.1, idle_timeout_s=0.1, on_change=note) as url:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            client.connect(("127.0.0.1", int(url.rpartition(":")[2])))
+            client.sendall(request_bytes("GET", "/", {"Host": "x"}))
+            async with asyncio.timeout(WAIT_MAX_S):
+                await ended.wait()

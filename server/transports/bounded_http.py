@@ -415,7 +415,7 @@ class _Cycle(RequestResponseCycle):
         """Returns False for what is not a whole response, or not a usual one. uvicorn sends it, or finds the error."""
         headers, body = [*self.default_headers, *head["headers"]], message.get("body", b"")
         is_whole = not message.get("more_body") and self.length == b"%d" % len(body)
-        if not is_whole or self.flow.write_paused or self.disconnected:
+        if not is_whole or not self.keep_alive or self.flow.write_paused or self.disconnected:
             return False
         data = STATUS_LINE[head["status"]] + b"\r\n".join(map(b": ".join, headers)) + b"\r\n\r\n"
         # A line break in a header would begin another one.

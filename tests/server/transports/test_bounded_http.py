@@ -32,6 +32,7 @@ async def listening(
     idle_timeout_s: float = 30.0,
     refused_body_timeout_s: float = 30.0,
     on_change: Callable[[int], None] | None = None,
+    state: ServerState | None = None,
 ) -> AsyncIterator[str]:
     """Runs a server with this protocol only. `on_change` is called with the number of connections."""
     token_bytes = 256
@@ -45,10 +46,10 @@ async def listening(
     config = uvicorn.Config(app, http=protocol, ws="none", lifespan="off", log_config=None)
     config.timeout_keep_alive = idle_timeout_s  # type: ignore[assignment]  # passed to call_later
     config.load()
-    state = ServerState()
+    server_state = state or ServerState()
 
     def connection() -> asyncio.Protocol:
-        return protocol(config=config, server_state=state, app_state={})
+        return protocol(config=config, server_state=server_state, app_state={})
 
     listener = socket.create_server(("127.0.0.1", 0))
     # The kernel holds little, so that a test can have unread output without sending much.
@@ -377,3 +378,18 @@ async def test_a_closed_connection_whose_output_is_not_read_is_aborted(headers: 
             client.sendall(request_bytes("GET", "/", {"Host": "x"}))
             async with asyncio.timeout(WAIT_MAX_S):
                 await ended.wait()
+
+
+async def test_a_response_whose_body_follows_while_the_server_stops_closes_the_connection() -> None:
+    state = ServerState()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        for connection in state.connections:
+            connection.shutdown()
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async with listening(app=app, state=state) as url, RawConnection.open(url) as connection:
+        await connection.send(request_bytes("GET", "/", {"Host": "x"}))
+        assert (await connection.response()).header("connection") == "close"
+        assert await connection.closed() == b""

@@ -42,6 +42,7 @@ _NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read
 _BASE64 = re.compile(r"=\?base64\?(.*)\?=\Z", re.DOTALL)
 _JSON = b"application/json"
 _CACHED_MAX_BYTES = 256
+_ZERO_WEIGHT = re.compile(r"q=0(?:\.0*)?")
 _DECIMAL = re.compile(r"-?[0-9]+(?:\.0+)?\Z")
 
 
@@ -93,8 +94,14 @@ class Headers:
 
 
 def _accepts(accept: bytes, media_type: str) -> bool:
-    text = accept.decode("latin-1").lower()
-    return media_type in text or "*/*" in text or f"{media_type.partition('/')[0]}/*" in text
+    """The most specific range decides, and a weight of 0 means "not acceptable" (RFC 9110 section 12.4.2)."""
+    acceptable: dict[str, bool] = {}
+    for media_range in accept.decode("latin-1").lower().split(","):
+        name, *parameters = (part.strip() for part in media_range.split(";"))
+        is_refused = any(_ZERO_WEIGHT.fullmatch(parameter) for parameter in parameters)
+        acceptable[name] = acceptable.get(name, False) or not is_refused
+    ranges = (media_type, f"{media_type.partition('/')[0]}/*", "*/*")
+    return next((acceptable[name] for name in ranges if name in acceptable), False)
 
 
 # Clients repeat their headers.

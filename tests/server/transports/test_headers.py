@@ -80,6 +80,10 @@ def test_whitespace_around_a_value_is_stripped(before: str, after: str) -> None:
         ("text/html", False, False),
         ("", False, False),
         ("APPLICATION/JSON", True, False),
+        ("application/json;q=0, text/event-stream", False, True),
+        ("application/json; Q=0.000, */*", False, True),
+        ("application/json;q=0.001, */*;q=0", True, False),
+        ("application/json-seq", False, False),
     ],
 )
 def test_accept_matches_types_and_wildcards(accept: str | None, json: bool, events: bool) -> None:

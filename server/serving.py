@@ -110,7 +110,7 @@ class Server(uvicorn.Server):
 
         if self._share is not None:
             self._share.set_open(0)
-            self.servers = [BalancedListener(listener, self._share, make_protocol) for listener in sockets or ()]  # type: ignore[misc]  # uvicorn only closes them
+            self.servers = [BalancedListener(listener, self._share, make_protocol) for listener in sockets or ()]  # type: ignore[misc]  # uvicorn only closes them and waits
         if self.started:
             if self._local_socket is not None:
                 # By default, Python 3.13 removes the file when a server closes. It belongs to all workers.

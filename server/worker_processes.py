@@ -356,6 +356,10 @@ class BalancedListener:
         if self._timer is not None:
             self._timer.cancel()
 
+    async def wait_closed(self) -> None:
+        """Waits for the connections that were accepted before."""
+        await asyncio.gather(*self._connecting)
+
     def _watch(self) -> None:
         self._loop.add_reader(self._listener, self._accept_or_yield)
 

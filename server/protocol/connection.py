@@ -160,6 +160,9 @@ class Connection:
                 if message.method == "initialize":
                     # What a client sends without waiting for the response needs the session, too.
                     await asyncio.wait([task])
+                else:
+                    # Lets the task begin. Before, a cancellation that is already in the buffer would not find the call.
+                    await asyncio.sleep(0)
             case messages.Notification("notifications/cancelled"):
                 self._in_flight.cancel(self, message.params.get("requestId"))
             case messages.Notification():

@@ -232,6 +232,16 @@ async def test_a_cancellation_of_an_unknown_request_is_ignored(samples: SampleCa
         assert [response["id"] for response in await client.receive_all()] == [1]
 
 
+async def test_a_cancellation_that_is_sent_right_after_its_call_stops_it(samples: SampleCatalog) -> None:
+    async with initialized(samples) as client:
+        await client.send(call_tool("wait", {"gate": "g"}, 1))
+        await client.send(message("notifications/cancelled", {"requestId": 1}))
+        await client.send(message("ping", {}, 2))
+        samples.gates["g"].opened.set()
+
+        assert [response["id"] for response in await client.receive_all()] == [2]
+
+
 async def test_an_error_response_to_an_elicitation_is_reported_to_the_model(samples: SampleCatalog) -> None:
     async with initialized(samples) as client:
         await client.send(call_tool("ask_name", {}, 1))

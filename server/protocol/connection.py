@@ -25,6 +25,7 @@ from server.protocol.call import (
 from server.protocol.catalog import LIST_KINDS
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.legacy_sessions import InFlightRequests, LegacySessions
+from server.protocol.listing import as_tldw_tools
 from sessions.store import Session
 
 Send = Callable[[Mapping[str, Any] | list[Any]], Awaitable[None]]
@@ -48,8 +49,8 @@ class Connection:
 
     `profile` is the profile that the address names, if any. `session_id` is the session of modern requests; without it
     they have none. `log_label` starts the log line of every request; without it, requests are not logged. `budget`
-    counts the bytes of messages until they are served. `is_handshake_optional` is for clients of tldw, which may leave
-    out `initialize` or its parameters.
+    counts the bytes of messages until they are served. `is_for_tldw` is for clients of tldw, which may leave out
+    `initialize` or its parameters, and list tools as tldw does.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Connection:
         log_label: str | None = None,
         budget: MessageBudget | None = None,
         *,
-        is_handshake_optional: bool = False,
+        is_for_tldw: bool = False,
     ) -> None:
         self._dispatcher = dispatcher
         self._sessions = sessions
@@ -79,7 +80,7 @@ class Connection:
         self._session_id = session_id
         self._log_label = log_label
         self._budget = budget
-        self._is_handshake_optional = is_handshake_optional
+        self._is_for_tldw = is_for_tldw
         # The size of the message that is being received, until a task takes it over.
         self._message_bytes = 0
         self._in_flight = InFlightRequests(dispatcher.options.elicitation_timeout_s)
@@ -243,13 +244,16 @@ class Connection:
             elif request.method == "ping":
                 return messages.result_message(request.id, {})  # the only request that may come before the handshake
             else:
-                if self._session is None and self._is_handshake_optional:
+                if self._session is None and self._is_for_tldw:
                     await self._open_session({})
                 if self._session is None:
                     raise InvalidRequest("send initialize first, or name a protocol version in params._meta")
                 context = self._build_context(principal, request_id, self._session.id)
                 call = legacy_call(self._session, request, context, self)
-            return messages.result_message(request.id, await self._dispatcher.dispatch(call, request))
+            result = await self._dispatcher.dispatch(call, request)
+            if self._is_for_tldw and request.method == "tools/list":
+                result = as_tldw_tools(result)
+            return messages.result_message(request.id, result)
         except FlorilegiumError as error:
             return messages.error_message(request.id, error)
         except Exception as error:
@@ -257,7 +261,7 @@ class Connection:
             return messages.error_message(request.id, FlorilegiumError(f"internal error (request {request_id})"))
 
     async def _open_session(self, params: Mapping[str, Any]) -> Session:
-        if self._is_handshake_optional:
+        if self._is_for_tldw:
             params = with_handshake_defaults(params)
         session = await self._sessions.open(self._principal, params, self._profile)
         # Swapped in one step, so that two concurrent handshakes cannot leave the earlier session behind.

@@ -110,6 +110,13 @@ _ListKey = tuple[str, str, int, frozenset[str], frozenset[str] | None, bool]
 _Entry = tuple[Any, dict[str, Any]]  # a registered tool, resource or prompt, and its listed form
 
 
+def as_tldw_tools(result: Result) -> Result:
+    """Returns a page of tools as tldw lists it: under dotted names, and as tools that the caller may run, because
+    others are not listed."""
+    tools = [{**tool, "name": tool["name"].replace("_", ".", 1), "canExecute": True} for tool in result["tools"]]
+    return {**result, "tools": tools}
+
+
 class ListMethods:
     """Lists what the caller's profile and scopes allow, page by page."""
 

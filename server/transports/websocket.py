@@ -35,12 +35,12 @@ class WebSocketTransport:
     """The ASGI application at `/mcp/ws`. `config_defaults` are those of requests at its address."""
 
     def __init__(
-        self, runtime: Runtime, config_defaults: Mapping[str, Any] = NO_CONFIG, *, is_handshake_optional: bool = False
+        self, runtime: Runtime, config_defaults: Mapping[str, Any] = NO_CONFIG, *, is_for_tldw: bool = False
     ) -> None:
         self._runtime = runtime
         self._config_defaults = config_defaults
         self._admission = runtime.admission
-        self._is_handshake_optional = is_handshake_optional
+        self._is_for_tldw = is_for_tldw
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # websocket.connect
@@ -84,7 +84,7 @@ class WebSocketTransport:
         def build_context(caller: Principal, request_id: str, session_id: SessionId | None) -> RequestContext:
             context = runtime.admission.context(request, session_id, request_id=request_id, principal=caller)
             # tldw knows of one library.
-            return own_only(context) if self._is_handshake_optional else context
+            return own_only(context) if self._is_for_tldw else context
 
         connection = Connection(
             runtime.dispatcher,
@@ -98,7 +98,7 @@ class WebSocketTransport:
             new_session_id(),
             f"WS {scope['path']}" if runtime.settings.log_requests else None,
             connection_of(scope),
-            is_handshake_optional=self._is_handshake_optional,
+            is_for_tldw=self._is_for_tldw,
         )
         reading = asyncio.create_task(_read(connection, receive))
         watching = asyncio.create_task(runtime.open_streams.wait_while_open(principal))

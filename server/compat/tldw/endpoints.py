@@ -21,6 +21,7 @@ from server.metrics import Metrics, ToolCalls
 from server.protocol import messages
 from server.protocol.call import Call, NullPeer, legacy_call, with_handshake_defaults
 from server.protocol.legacy_sessions import SESSION_METHODS
+from server.protocol.listing import as_tldw_tools
 from server.protocol.schema import read_arguments
 from server.rest.errors import MethodNotAllowed, Unprocessable
 from server.runtime import Runtime
@@ -79,7 +80,7 @@ class ToolExecution(Struct, forbid_unknown_fields=True):
 
 def tldw_routes(runtime: Runtime, metrics: Metrics) -> list[BaseRoute]:
     endpoints = TldwEndpoints(runtime, metrics)
-    websocket = WebSocketTransport(runtime, CONFIG_DEFAULTS, is_handshake_optional=True)
+    websocket = WebSocketTransport(runtime, CONFIG_DEFAULTS, is_for_tldw=True)
     runtime.dispatcher.add_legacy_method("modules/list", endpoints.list_modules)
     return [
         WebSocketRoute(f"{PREFIX}/ws", websocket),
@@ -350,10 +351,7 @@ class TldwEndpoints:
         if has_session and message.method in SESSION_METHODS:
             await self._runtime.sessions.save(session)
         if message.method == "tools/list":
-            # Lists a tool under its dotted name, and as one that the caller may run: others are not listed.
-            result["tools"] = [
-                {**tool, "name": tool["name"].replace("_", ".", 1), "canExecute": True} for tool in result["tools"]
-            ]
+            return as_tldw_tools(result)
         return result
 
     def _one_call(self, admitted: AdmittedRequest, profile: str | None = None) -> Session:

@@ -415,11 +415,12 @@ PROMISES: tuple[Promise, ...] = (
         statement="Tool names contain dots: `notes.search`.",
         tests=(
             f"{_PROFILES}test_dotted_names_are_listed_if_configured",
+            f"{_ENDPOINTS_OF_TLDW}test_websocket_needs_no_handshake",
             f"{_KNOWLEDGE}test_a_modern_client_keeps_session_state_by_a_handle_that_others_cannot_use",
         ),
         difference=(
-            "They are listed as `notes_search`, because several clients reject dots. Dotted names can be "
-            'called, and are listed with `tool_names = "dotted"`.'
+            "At tldw's own addresses they do. At `/mcp` they are listed as `notes_search`, because several clients "
+            'reject dots. Dotted names can be called everywhere, and are listed with `tool_names = "dotted"`.'
         ),
     ),
     Promise(

@@ -306,7 +306,8 @@ async def test_websocket_needs_no_handshake(tmp_path: Path) -> None:
             initialized = await client.request("initialize", {"clientInfo": {"name": "ui"}})
             searched = await client.request("tools/call", {"name": "notes.search", "arguments": {"query": "galleon"}})
 
-    assert tools["result"]["tools"]
+    listed = tools["result"]["tools"]
+    assert {"notes.search", "knowledge.get"} <= {tool["name"] for tool in listed if tool["canExecute"]}
     assert "notes" in {module["module_id"] for module in modules["result"]["modules"]}
     assert initialized["result"]["protocolVersion"] == "2024-11-05"
     assert searched["result"]["structuredContent"]["results"] == []

@@ -338,7 +338,7 @@ class LettaTools:
         try:
             text = (arguments.query or "").strip()
             if len(text) > settings.fixed.query_max_chars:
-                raise InvalidSearchArgument(
+                raise InvalidParams(
                     f"query: expected at most {settings.fixed.query_max_chars} characters, got {len(text)}"
                 )
             request = MessageSearch(
@@ -366,6 +366,9 @@ class LettaTools:
             call.context.record_read(uri_of("chats", hit.message.conversation_id, hit.message.id))
         is_text, max_chars = arguments.format == "text", _CONVERSATION_SEARCH_MESSAGE_CHARS
         nearest_only = _NEAREST_ONLY if is_text and near else None
+        # Clients compare the text of an empty result, so it has a note only if messages were not searched.
+        if is_text and not near and not hits.hits:
+            near_note = None
         notes = filter(None, (nearest_only, None if hits.is_complete else _INCOMPLETE, near_note))
         note = "; ".join(notes) or None
         if is_text:

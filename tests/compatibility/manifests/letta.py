@@ -226,6 +226,7 @@ PROMISES: tuple[Promise, ...] = (
         tests=(
             f"{_TOOL}test_no_matches_return_one_sentence",
             f"{_MEANING}test_text_that_no_message_contains_returns_the_nearest_and_says_so",
+            f"{_MEANING}test_text_of_no_matches_is_one_sentence_also_if_no_meanings_were_compared",
         ),
         difference="With an embedding model, up to five messages that are near in meaning are returned, with a note.",
     ),
@@ -239,8 +240,9 @@ PROMISES: tuple[Promise, ...] = (
             f"{_TOOL}test_unknown_argument_is_rejected",
         ),
         difference=(
-            "Invalid values, timeouts and storage errors are. An unknown argument and an unexpected error are "
-            "failed calls (`isError`); the latter has a request id, to find it in the log."
+            "Invalid roles and dates, a query that is too long, timeouts and storage errors are. An unknown argument, "
+            "a value of the wrong type and an unexpected error are failed calls (`isError`); the latter has a request "
+            "id, to find it in the log."
         ),
     ),
     Promise(

@@ -81,6 +81,21 @@ async def test_text_that_no_message_contains_returns_the_nearest_and_says_so(
     assert await search(ada, query="->") == EMPTY
 
 
+async def test_text_of_no_matches_is_one_sentence_also_if_no_meanings_were_compared(
+    users: tuple[LibraryUser, LibraryUser],
+) -> None:
+    ada, _ = users
+
+    # The model knows none of these words.
+    greek = "Πόσα κιλά μέλι έδωσαν φέτος οι μέλισσες"
+    text = await search(ada, query=greek)
+    response = msgspec.json.decode(await search(ada, query=greek, format="json"))
+
+    assert text == EMPTY
+    assert response["results"] == []
+    assert response["note"].startswith("Searched by text: ")
+
+
 async def test_text_hidden_from_agents_is_not_near(users: tuple[LibraryUser, LibraryUser]) -> None:
     ada, _ = users
     secret = MessageDraft(role="user", content="The vehicle key is under the mat.", metadata={"human_only": True})

@@ -167,7 +167,7 @@ async def test_no_matches_return_one_sentence(ada: LibraryUser) -> None:
             {"start_date": "last week"},
             "Invalid start_date format: last week. Use ISO 8601 format (YYYY-MM-DD or YYYY-MM-DDTHH:MM)",
         ),
-        ({"query": "x" * 1001}, "query: expected at most 1000 characters, got 1001"),
+        ({"query": "x" * 1001}, "Error: query: expected at most 1000 characters, got 1001"),
     ],
 )
 async def test_invalid_argument_returns_a_text_with_the_correction(

@@ -297,8 +297,10 @@ def parse_path(path: Any) -> str:
 
 
 def parse_lines(start: int, end: int | None) -> LineRange:
-    if not 1 <= start <= LINE_MAX:
+    if start < 1:
         raise memory_error(BAD_LINES, f"startLine must be 1 or more, got {start}")
+    if start > LINE_MAX:
+        raise memory_error(BAD_LINES, f"startLine must be at most {LINE_MAX}, got {start}")
     if end is not None and end < start:
         raise memory_error(BAD_LINES, f"endLine must be startLine or more, got {end} with startLine {start}")
     return LineRange(start, LINE_MAX if end is None else min(end, LINE_MAX))

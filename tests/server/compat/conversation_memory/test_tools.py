@@ -635,6 +635,10 @@ async def test_conversation_without_messages_says_so(ada: MemoryUser) -> None:
         ({"startLine": 0}, "Error: Invalid line range: startLine must be 1 or more, got 0"),
         ({"startLine": -5}, "Error: Invalid line range: startLine must be 1 or more, got -5"),
         (
+            {"startLine": 10**12},
+            "Error: Invalid line range: startLine must be at most 1000000000, got 1000000000000",
+        ),
+        (
             {"startLine": 5, "endLine": 4},
             "Error: Invalid line range: endLine must be startLine or more, got 4 with startLine 5",
         ),

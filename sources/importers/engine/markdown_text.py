@@ -109,6 +109,8 @@ def _split_tags(text: str) -> list[str]:
 # Longer blocks are not front matter but a text that starts with a horizontal rule.
 FRONT_MATTER_MAX_CHARS = 1 << 16
 _FENCED = re.compile(r"---[ \t]*\n(.*?)(?<=\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+# A field of the outermost map with a value that is neither quoted nor a list, a map or a block.
+_PLAIN_FIELD = re.compile(r"^(\w[\w .-]{0,100}:[ \t]+)([^\s\"'\[\]{}|>&*!%@`#,?-][^\n]*)$", re.MULTILINE)
 # A value takes two bytes in a file and five hundred in memory.
 _EVENTS_MAX = 200_000
 _WORD_SEPARATOR = re.compile(r"[,\s]+")
@@ -122,10 +124,26 @@ def split_front_matter(text: str, depth_max: int) -> tuple[Mapping[str, Any], st
     try:
         value = parse_yaml(block[1], depth_max)
     except InvalidParams:
-        return {}, text
+        quoted = _PLAIN_FIELD.sub(_quote_colon, block[1])
+        if quoted == block[1]:
+            return {}, text
+        try:
+            value = parse_yaml(quoted, depth_max)
+        except InvalidParams:
+            return {}, text
     if not isinstance(value, Mapping):
         return ({}, text) if value is not None else ({}, text[block.end() :])
     return value, text[block.end() :]
+
+
+def _quote_colon(field: re.Match[str]) -> str:
+    """Quotes a value such as that of `title: Kyoto: day two`. YAML takes it for a nested map and rejects the block, but
+    programs that write notes from templates do not quote titles."""
+    name, value = field[1], field[2].rstrip()
+    if " #" in value or not (": " in value or value.endswith(":")):
+        return field[0]
+    escaped = value.replace("'", "''")
+    return f"{name}'{escaped}'"
 
 
 def parse_yaml(text: str, depth_max: int) -> Any:

@@ -124,6 +124,20 @@ def test_invalid_front_matter_stays_in_the_text(tmp_path: Path, block: str) -> N
     assert "front_matter" not in note.metadata
 
 
+@each_case(
+    "value",
+    ["Incident: checkout outage", "It's here: Anna's plan", "Shopping:", "a: b: c", 'see http://x.example: "good"'],
+)
+def test_value_with_a_colon_needs_no_quotation_marks(tmp_path: Path, value: str) -> None:
+    text = f"---\ntitle: {value}\ncreated: 2026-08-21\ntags: [work, 'x: y']\n---\nbody"
+
+    note = read_draft(IMPORTER, write(tmp_path / "a.md", text))
+
+    assert (note.title, note.tags, note.content) == (value, ("work", "x: y"), "body")
+    assert note.created_at is not None
+    assert note.created_at.startswith("2026-08-21")
+
+
 def test_vault_yields_notes_by_path_and_reports_other_files(tmp_path: Path) -> None:
     vault = tmp_path / "vault"
     for name in ("b.md", "sub/b.md", "sub/a.MD", ".obsidian/app.md", ".trash/gone.md"):

@@ -276,8 +276,9 @@ class Aggregator:
         if isinstance(plan.request, FacetedSearch) and plan.request.facets:
             time_zone = local_time(plan.context, self._settings).tzinfo
             facets = await count_facets(merged, fanout, library, time_zone or UTC)
-        # That of all sources with hits, if they read the query in the same way.
-        read_as = (next(iter(fanout.readings)) if len(fanout.readings) == 1 else None) or plan.read_as
+        # That of all sources with hits, or of all sources if none has any, if they read the query in the same way.
+        readings = fanout.readings or {report.read_as or None for report in fanout.reports.values()}
+        read_as = (next(iter(readings)) if len(readings) == 1 else None) or plan.read_as
         totals = ranking.source_totals if plan.request.explain else {}
         reports: dict[str, contract.SourceReport] = {}
         libraries: dict[str, dict[str, contract.SourceReport]] = {}

@@ -252,6 +252,8 @@ def build_query(
             search
         )
         search = _with_filters(search, now)
+        if search.date_from is not None and search.date_to is not None and search.date_from > search.date_to:
+            conflict = conflict or _empty_period(query.filters)
     # A query without words says that it found nothing, unless the source's arguments select the items.
     read_as = query.read_as
     if read_as is not None and query.expression is None and search.has_filters:
@@ -313,6 +315,19 @@ def _contradiction(search: Search) -> str | None:
         if arguments and values and not _intersection(arguments, values):
             return matches_nothing(f"{name}:{values[0]}", f"the arguments select {arguments[0]}")
     return None
+
+
+def _empty_period(filters: Filters) -> str | None:
+    """Says why the times of the arguments and of the query leave none between them."""
+    match filters.after, filters.before:
+        case TimeMention(words=after), TimeMention(words=before):
+            return matches_nothing(f"before:{before}", f"after:{after} allows only later times")
+        case TimeMention(words=after), None:
+            return matches_nothing(f"after:{after}", "the arguments allow only earlier times")
+        case None, TimeMention(words=before):
+            return matches_nothing(f"before:{before}", "the arguments allow only later times")
+        case _:
+            return None
 
 
 def matches_nothing(filter_text: str, reason: str) -> str:

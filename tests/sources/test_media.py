@@ -39,6 +39,18 @@ async def test_contradicting_types_match_nothing_and_say_why(ada: LibraryUser) -
     assert response["read_as"] == "searched for nothing; type:pdf cannot match: the arguments select video"
 
 
+async def test_contradicting_times_match_nothing_and_say_why(ada: LibraryUser) -> None:
+    await ada.add_media("Film", "A galleon.")
+
+    response = await ada.call("media_search", query="galleon after:2026-05", date_to="2026-04-30")
+
+    assert response["results"] == []
+    assert (
+        response["read_as"]
+        == "searched for nothing; after:2026-05 cannot match: the arguments allow only earlier times"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "titles"),
     [

@@ -1,5 +1,7 @@
 """Notes: search by words and keywords, reading in passages."""
 
+import pytest
+
 from tests.sources.source_fixture import LibraryUser
 
 TEXT = " ".join(f"Sentence {n} tells of topic{n}." for n in range(200))
@@ -112,6 +114,31 @@ async def test_filter_that_notes_do_not_support_matches_nothing_and_says_why(ada
 
     assert response["results"] == []
     assert response["read_as"] == "searched for nothing; sender:Ana cannot match: notes have no sender"
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        (
+            "galleon after:2026-05-01 before:2026-04-01",
+            "before:2026-04-01 cannot match: after:2026-05-01 allows only later times",
+        ),
+        (
+            "galleon after:2026-05-01 before:2026-05-01",
+            "before:2026-05-01 cannot match: after:2026-05-01 allows only later times",
+        ),
+        ("galleon after:2026-05-01 before:2026-05-02", None),
+    ],
+)
+async def test_filters_that_leave_no_time_match_nothing_and_say_why(
+    ada: LibraryUser, query: str, reason: str | None
+) -> None:
+    await ada.add_note("Voyage", "A galleon.")
+
+    response = await ada.call("notes_search", query=query)
+
+    assert response["results"] == []
+    assert (reason in response["read_as"]) if reason else ("cannot match" not in response.get("read_as", ""))
 
 
 async def test_words_are_weighted_by_their_frequency_in_the_whole_library(ada: LibraryUser, ben: LibraryUser) -> None:

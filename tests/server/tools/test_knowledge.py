@@ -346,6 +346,17 @@ async def test_a_filter_that_a_source_lacks_is_reported_for_that_source(ada: Lib
     assert "read_as" not in answer
 
 
+async def test_a_filter_that_no_source_can_match_is_explained_once(ada: LibraryUser) -> None:
+    await one_of_each(ada)
+    reading = "searched for nothing; before:2026-04 cannot match: after:2026-05 allows only later times"
+
+    answer = await ada.call("knowledge_search", query="galleon after:2026-05 before:2026-04")
+
+    assert answer["results"] == []
+    assert answer["read_as"] == reading
+    assert "sources" not in answer
+
+
 async def test_read_as_is_reported_once(ada: LibraryUser) -> None:
     answer = await ada.call("knowledge_search", query='"galleon')
 

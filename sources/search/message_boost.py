@@ -85,8 +85,8 @@ class MessageBoost:
         words = frozenset(segment(prose).split())
         self._asks_when = _has_any(prose, words, _ASK_WHEN, _ASK_WHEN_UNSPACED)
         self._is_about_user = _has_any(prose, words, _FIRST_PERSON, _FIRST_PERSON_UNSPACED)
-        # Keywords ask for messages that contain them, whatever these are.
-        self._is_sentence = (
+        # Keywords ask for messages that contain them, whatever these are: nothing is boosted for them.
+        self.is_sentence = (
             self._asks_when
             or self._is_about_user
             or not words.isdisjoint(STOPWORDS)
@@ -97,8 +97,6 @@ class MessageBoost:
 
     def apply_to(self, scores: Sequence[float], messages: Sequence[RankedMessage]) -> list[float]:
         """Returns the scores of messages with their boosts, which explain them."""
-        if not self._is_sentence:
-            return [*scores]
         weights = self._weights
         boosted: list[float] = []
         for score, message in zip(scores, messages, strict=True):
@@ -114,7 +112,7 @@ class MessageBoost:
     def features(self, message: RankedMessage) -> dict[str, float]:
         """Returns how much of each feature a message has, from 0 to 1, if any."""
         sender = message.speaker
-        if message.part_id is None or not self._is_sentence:
+        if message.part_id is None or not self.is_sentence:
             return {}
         # Importers and clients name the senders of such chats by their roles. A character has a name.
         if sender in ROLES or not sender:

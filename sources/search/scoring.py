@@ -292,13 +292,14 @@ _NO_TIMES = TimeBoost(())
 
 
 class QueryBoosts:
-    """The boosts of one query, for its times and for the people it names. With its `prose`, messages have those of the
-    second stage, too."""
+    """The boosts of one query, for its times and for the people it names. With its `prose`, if it is a
+    sentence, messages have those of the second stage, too."""
 
     def __init__(self, times: Sequence[TimeSpan] = (), terms: Sequence[Term] = (), prose: str | None = None) -> None:
         self.time = TimeBoost(times) if times else _NO_TIMES
         self.sender = SenderBoost(terms)
-        self.message = None if prose is None else MessageBoost(prose, self.sender.factor)
+        boost = None if prose is None else MessageBoost(prose, self.sender.factor)
+        self.message = boost if boost is not None and boost.is_sentence else None
 
     def moments(self, matches: Sequence[BoostedMatch]) -> list[str]:
         """Returns the times that matches of one kind are about, for a query that names a time."""

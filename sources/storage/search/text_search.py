@@ -130,13 +130,15 @@ class TextSearch:
         self._item_bits = 0 if search.within is not None else target.item_bits
         self._term_counter = term_counter(query.terms)
         self._boosts = NO_BOOSTS
+        has_speakers = target.candidate.has_speakers
         if search.scoring == "comparable":
-            self._boosts = query_boosts(query.times, query.own_terms, query.prose if search.boosts_messages else None)
+            prose = query.prose if search.boosts_messages and has_speakers else None
+            self._boosts = query_boosts(query.times, query.own_terms, prose)
         # A boost for times moves hits further than the rest of the score does.
         is_short = search.is_one_of_several and not self._boosts.time.periods
         self._block_rows = SHARED_BLOCK_ROWS if is_short else BLOCK_ROWS
         # The second stage of messages.
-        self._message_boost = self._boosts.message if target.candidate.has_speakers else None
+        self._message_boost = self._boosts.message if has_speakers else None
         if self._message_boost is not None:
             self._block_rows = target.lexical_head
         # How many of the first matches by words are ranked by words and meaning together.

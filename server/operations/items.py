@@ -608,8 +608,17 @@ async def _message(library: Library, address: ItemAddress) -> Message:
 def _draft(
     kind: Kind, title: str | None, content: str | None, tags: Sequence[str] | None, fields: Mapping[str, Any] | None
 ) -> Any:
+    given = fields or {}
     types = {field.name: Literal[field.choices] if field.choices else field.type for field in kind.editable}
-    values = _read_fields(fields or {}, types)
+    # A command line has no null: nothing is meant by an empty number or choice.
+    cleared = {
+        field.name: None
+        for field in kind.editable
+        if field.is_optional
+        and field.name in given
+        and given[field.name] in ((None,) if field.type is str else (None, ""))
+    }
+    values = _read_fields({name: value for name, value in given.items() if name not in cleared}, types) | cleared
     for argument, name, value in (("title", kind.title, title), ("content", kind.content, content)):
         if value is None:
             continue

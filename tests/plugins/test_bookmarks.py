@@ -216,6 +216,10 @@ def test_rest_lists_changes_and_restores_bookmarks(server: Server) -> None:
     stored = server.rest("GET", "/items/fields", uri=created["uri"])
     assert stored["fields"] == _SQLITE["fields"]
     [listed] = server.rest("GET", "/library/items", source="bookmarks")["items"]
+    for empty in (None, ""):
+        server.rest("PATCH", f"/items/bookmarks/{created['id']}", {"fields": {"rating": 3}})
+        server.rest("PATCH", f"/items/bookmarks/{created['id']}", {"fields": {"rating": empty}})
+        assert server.rest("GET", "/items/fields", uri=created["uri"])["fields"]["rating"] is None
     assert (listed["title"], listed["chars"]) == ("SQLite documentation", len(str(_SQLITE["content"])))
     assert server.rest("GET", "/library")["sources"]["bookmarks"] == 1
     server.rest("DELETE", f"/items/bookmarks/{created['id']}")

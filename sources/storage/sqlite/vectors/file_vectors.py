@@ -16,7 +16,8 @@ _SOURCE = "embeddings"
 
 
 class FileVectors:
-    """Implements `VectorStore`. The file is not kept open while the model works."""
+    """Implements `VectorStore`. The file is not kept open while the model works. If it was removed meanwhile, it is not
+    created again: its user may have been deleted."""
 
     def __init__(self, open_file: OpenFile) -> None:
         self._open_file = open_file
@@ -40,6 +41,8 @@ class FileVectors:
 
     async def create(self, model: ModelInfo) -> None:
         async with self._open_file() as database:
+            if not database.has_content:
+                return
             tables = vector_tables(database.kind)
             await database.write_rows(_SOURCE, lambda connection: tables.create(connection, model.id))
             database.vector_model = None
@@ -51,6 +54,8 @@ class FileVectors:
     async def save(self, model: ModelInfo, batch: PassageBatch, vectors: list[bytes]) -> int:
         assert isinstance(batch, FileBatch)
         async with self._open_file() as database:
+            if not database.has_content:
+                return 0
             tables = vector_tables(database.kind)
             saved = await database.write_rows(
                 _SOURCE,
@@ -62,7 +67,7 @@ class FileVectors:
     async def clean(self) -> bool:
         async with self._open_file() as database:
             tables = vector_tables(database.kind)
-            if not await database.read(_SOURCE, tables.has_old_models):
+            if not database.has_content or not await database.read(_SOURCE, tables.has_old_models):
                 return False
             database.vector_model = None
             return await database.write_rows(_SOURCE, tables.drop_old_vectors)

@@ -4,14 +4,19 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from config.paths import DATABASE_KINDS
 from sources.drafts import NoteDraft
+from sources.semantic.model import ModelInfo
+from sources.storage.sqlite import SqliteLibraries
 from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.library_check import check_library, find_foreign_object
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, reindex
+from sources.storage.sqlite.vectors.file_vectors import FileVectors
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
 from tests.live import make_settings
 from tests.sources.storage.library_fixture import make_search, open_sqlite, titles
@@ -95,3 +100,23 @@ async def test_killed_process_continues_to_embed_where_it_stopped(tmp_path: Path
         for owner in OWNERS:
             checks = check_library(libraries.data_root, libraries.context(owner).user_id)
             assert {check.state for check in checks} == {"ok"}
+
+
+async def test_embedding_does_not_create_a_library_that_was_removed_meanwhile(tmp_path: Path) -> None:
+    model = ModelInfo("test", "test", dimension=4, has_context=False, weight=1.0)
+    async with open_sqlite(tmp_path) as libraries:
+        async with libraries.library("ada") as ada:
+            await ada.notes.create(NoteDraft(title="Car", content=CAR))
+        engine, user_id = libraries.engine, libraries.context("ada").user_id
+        assert isinstance(engine, SqliteLibraries)
+        files = [FileVectors(partial(engine._open_file, user_id, number)) for number in range(len(DATABASE_KINDS))]
+        for vectors in files:
+            await vectors.create(model)
+        [(vectors, batch)] = [(one, batch) for one in files if (batch := (await one.find_work(model)).batch)]
+        home = libraries.data_root.paths_of(user_id).chacha.parent
+        await engine.remove(user_id)
+
+        assert await vectors.save(model, batch, [bytes(4)] * len(batch.texts)) == 0
+        await vectors.create(model)
+        assert not await vectors.clean()
+        assert not home.exists()

@@ -202,17 +202,15 @@ class Database:
         try:
             while True:
                 connection = self._reader.lazy.connection or await self._reader.open(self.kind, limit_s)
-                attached = connection.attached
-                if self.kind not in attached:
-                    # If it cannot be opened, this raises the error.
-                    await connection.attach(self._attach, limit_s)
-                    attached = connection.attached
-                if attached[self.kind].has_outdated_rows and self._updating is None:
-                    self._updating = asyncio.create_task(self._update_rows())
                 # The call before this one may not stop; then this one runs on another connection. If another file was
                 # replaced, this one is read again.
                 with suppress(ConnectionStuck), span("storage read", {"florilegium.source": source}):
                     try:
+                        if self.kind not in connection.attached:
+                            # If it cannot be opened, this raises the error.
+                            await connection.attach(self._attach, limit_s)
+                        if connection.attached[self.kind].has_outdated_rows and self._updating is None:
+                            self._updating = asyncio.create_task(self._update_rows())
                         group = CURRENT_GROUP.get()
                         if group is not None and group.call is not None:
                             # The other sources of a search read at the same time.

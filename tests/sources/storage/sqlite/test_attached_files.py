@@ -1,5 +1,6 @@
 """One reader attaches the files of a user as they are needed; a damaged or replaced one does not affect the others."""
 
+import asyncio
 import shutil
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from sources.storage.sqlite.connection.open import DatabaseFile
 from sources.storage.sqlite.schema.tables import CHACHA, PROMPTS
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite
 from tests.sources.storage.sqlite.conftest import make_options
+from tests.sources.storage.sqlite.test_jobs import StuckJob, close_and_wait
+from tests.sources.storage.sqlite.words import TIMEOUT_S
 
 
 async def create_items(libraries: LibraryFixture) -> Path:
@@ -163,3 +166,19 @@ async def test_replaced_file_does_not_fail_a_read_of_another(tmp_path: Path) -> 
 
         assert (await ada.notes.search(make_search("tea"))).total == 1
         assert (await ada.prompts.search(make_search("tea"))).total == 50
+
+
+async def test_file_can_be_attached_after_a_read_of_another_did_not_stop(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as libraries:
+        await create_items(libraries)
+    user_id, options, stuck = libraries.context("ada").user_id, make_options(stop_ms=20), StuckJob()
+    files = [DatabaseFile(schema, libraries.data_root, user_id) for schema in (CHACHA, PROMPTS)]
+    reader = LibraryReader(files, options)
+    notes, prompts = (Database(file, options, reader) for file in files)
+    async with asyncio.timeout(TIMEOUT_S):
+        with pytest.raises(SourceTimeout):
+            await notes.read("notes", stuck, 30)
+        sql = "SELECT count(*) FROM prompts.sqlite_schema"
+        assert await prompts.read("prompts", lambda connection: connection.execute(sql).fetchone()[0])
+        assert not stuck.released.is_set()
+    await close_and_wait(notes, stuck)

@@ -278,11 +278,12 @@ class QueuedConnection(aiosqlite.Connection):
         # A checkpoint is not possible within a transaction.
         await self._submit(checkpoint, limit_s, _NO_TRANSACTION, gives_up=False)
 
-    async def close(self) -> None:
-        """Stops the running job and closes. Otherwise closing would wait for every job in the queue."""
+    async def close(self, error: Exception | None = None) -> None:
+        """Stops the running job and closes. Otherwise closing would wait for every job in the queue. Those fail with
+        the error."""
         if isinstance(self._connection, JobConnection):
             self._connection.stop_all()
-        self._fail_waiting_jobs(Unavailable("the library is being closed"))
+        self._fail_waiting_jobs(error or Unavailable("the library is being closed"))
         due = time.monotonic() + self._stop_s
         while self.is_busy_without_caller and time.monotonic() < due:  # noqa: ASYNC110 - a thread changes it
             await asyncio.sleep(BUSY_PAUSE_S)
@@ -368,6 +369,13 @@ class LazyConnection:
         connection, self.connection = self.connection, None
         if connection is not None:
             await connection.close()
+
+    async def discard(self, connection: QueuedConnection | None) -> None:
+        """Closes a connection that cannot be used, unless another call has done so: the one that is open now is not
+        affected. Jobs that wait for it can be run on that one."""
+        if connection is not None and self.connection is connection:
+            self.connection = None
+            await connection.close(ConnectionStuck())
 
     async def _open(self) -> QueuedConnection:
         try:

@@ -219,10 +219,10 @@ class Database:
                         return await connection.read(work, limit_s)
                     except FileReplaced as error:
                         if error.path == self.path:
-                            await self._close_replaced()
+                            await self._close_replaced(connection)
                             raise
                         self._reader.wanted.update(DATABASE_KINDS)
-                        await self._reader.close()
+                        await self._reader.lazy.discard(connection)
         except (*DATABASE_ERRORS, TimeoutError) as error:
             raise translate(error, source, deadline_ms) from error
 
@@ -237,7 +237,7 @@ class Database:
             with span("storage write", {"florilegium.source": source}):
                 result = await connection.write(partial(_work_and_apply_queue, work, index), limit_s)
         except FileReplaced:
-            await self._close_replaced()
+            await self._close_replaced(self._reader.lazy.connection)
             raise
         except (*DATABASE_ERRORS, TimeoutError) as error:
             raise translate(error, source, deadline_ms) from error
@@ -255,10 +255,10 @@ class Database:
         await self._reader.close()
         await self.close_writer()
 
-    async def _close_replaced(self) -> None:
+    async def _close_replaced(self, reader: QueuedConnection | None) -> None:
         """The next call opens the file that is there now, or reports that it is missing."""
         logger.warning("A file of a library was deleted or replaced while it was in use")
-        await asyncio.gather(self._reader.close(), self._writer.close(), return_exceptions=True)
+        await asyncio.gather(self._reader.lazy.discard(reader), self._writer.close(), return_exceptions=True)
 
     async def stop_updating(self) -> None:
         if self._updating is not None:

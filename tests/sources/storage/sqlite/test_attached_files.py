@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from config.errors import SourceTimeout, StorageError
 from sources.drafts import NoteDraft, PromptDraft
 from sources.query import parse
 from sources.storage.contract import Library
+from sources.storage.job_queue import CallGroup, JobGroup, job_group
 from sources.storage.search.engine import OWN_ROWS_MIN
 from sources.storage.sqlite.collections import SqliteLibrary
 from sources.storage.sqlite.connection.connection import JobConnection
@@ -155,16 +157,59 @@ async def test_damaged_file_of_notes_does_not_affect_searches_in_other_files(tmp
             await ada.notes.search(make_search("tea"))
 
 
+def replace_file(path: Path) -> None:
+    copy = path.with_name("copy.db")
+    shutil.copyfile(path, copy)
+    copy.replace(path)
+
+
 async def test_replaced_file_does_not_fail_a_read_of_another(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path) as libraries:
         prompts = await create_items(libraries)
     async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
         assert (await ada.prompts.search(make_search("tea"))).total == 50
-        copy = prompts.with_name("copy.db")
-        shutil.copyfile(prompts, copy)
-        copy.replace(prompts)
+        replace_file(prompts)
 
         assert (await ada.notes.search(make_search("tea"))).total == 1
+        assert (await ada.prompts.search(make_search("tea"))).total == 50
+
+
+async def test_replaced_file_does_not_fail_the_other_sources_of_a_search(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as libraries:
+        prompts = await create_items(libraries)
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
+        sources: dict[str, Any] = {"notes": ada.notes, "prompts": ada.prompts, "media": ada.media, "chats": ada.chats}
+
+        async def search_all() -> dict[str, int | str]:
+            call = CallGroup(limit_s=TIMEOUT_S)
+
+            async def search(name: str) -> int | str:
+                with job_group(JobGroup(call=call)):
+                    try:
+                        return int((await sources[name].search(make_search("tea"))).total)
+                    except StorageError as error:
+                        return error.message
+
+            return dict(zip(sources, await asyncio.gather(*map(search, sources)), strict=True))
+
+        expected: dict[str, int | str] = {"notes": 1, "prompts": 50, "media": 0, "chats": 0}
+        assert await search_all() == expected
+        replace_file(prompts)
+
+        replaced = "the file of this library was deleted or replaced; try again"
+        assert await search_all() == {**expected, "prompts": replaced}
+        assert await search_all() == expected
+
+
+async def test_file_can_be_attached_after_another_was_replaced(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as libraries:
+        await create_items(libraries)
+        chacha = libraries.data_root.paths_of(libraries.context("ada").user_id).chacha
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
+        assert await ada.bookmarks.get("saved searches") is None
+        assert attached_kinds(ada) == ["chacha"]
+        replace_file(chacha)
+
         assert (await ada.prompts.search(make_search("tea"))).total == 50
 
 

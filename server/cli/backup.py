@@ -22,7 +22,14 @@ from config.paths import DatabaseKind, DataRoot, UserId
 from config.postgres.connection import ConnectionOptions
 from config.postgres.errors import describe_url, is_postgres_url, require_postgres_url
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import data_root, find_user, open_local, record_operation, run_with_registry
+from server.cli.local_library import (
+    data_root,
+    find_user,
+    open_local,
+    record_operation,
+    require_data_root,
+    run_with_registry,
+)
 from server.cli.options import admin_options, group_option, library_options, owner_of
 from server.cli.output import format_time, pluralize, print_json, print_result, print_table
 from server.cli.progress import ProgressLine
@@ -307,7 +314,7 @@ def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
     """
     settings = overrides.load().settings
     require_sqlite(settings, "migrate", "libraries in PostgreSQL are migrated when they are first used")
-    root = data_root(settings)
+    root = require_data_root(settings)
     old = [] if check else [file for file in _all(root) if file.state == "needs migration"]
     if old and isinstance(server := admin_server(settings), LocalApi):
         with ProgressLine() as progress:
@@ -335,9 +342,6 @@ def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
 
 def _all(root: DataRoot) -> list[_FileSchema]:
     """Reads the schemas of all files without opening any of them for writing."""
-    root.require_control()
-    if not root.control_path.exists():  # new files are created with the current schema
-        return []
     control = _FileSchema("-", None, "control", read_control_schema(root.control_path), CONTROL_SCHEMA.newest_version)
     return [
         control,

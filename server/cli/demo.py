@@ -114,7 +114,9 @@ def welcome(
     else:
         user = repr(settings.single_user_name)
         callers = f"Single-user mode: no credential is needed; every caller is the user {user}."
-    parts = [f"Open {base_url}/ in your browser.\n\nFlorilegium is serving {url}\n{callers}"]
+    # What a proxy in front of the server has to reach.
+    listening = f"\nIt listens on {address.partition('//')[2]}." if settings.public_url else ""
+    parts = [f"Open {base_url}/ in your browser.\n\nFlorilegium is serving {url}{listening}\n{callers}"]
     if is_demo:
         parts[0] += f"\n{_DEMO}"
     if setup_link is not None:

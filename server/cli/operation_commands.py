@@ -126,6 +126,8 @@ def print_output(output: Any) -> None:
 def _cell(value: Any) -> str:
     if value in (None, ""):
         return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, Mapping) and ("uri" in value or "item" in value):
         return _cell(value.get("uri") or value["item"])  # the rest of an item has no place in a cell
     text = (

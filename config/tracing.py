@@ -96,7 +96,7 @@ def _open_tracer(settings: Settings, version: str) -> Tracer:
         otlp = importlib.import_module("config.otlp")
     except ImportError as error:
         raise ConfigurationError(
-            "tracing_endpoint: OpenTelemetry is not installed; install florilegium[tracing]"
+            "tracing_endpoint: OpenTelemetry is not installed; install the extra tracing of florilegium"
         ) from error
     tracer: Tracer = otlp.OtlpTracer(settings.tracing_endpoint, settings.tracing_sample_ratio, version)
     return tracer

@@ -174,7 +174,7 @@ class PostgresConnection:
             from asyncpg.connect_utils import SessionAttribute  # noqa: PLC0415 - as above
         except ImportError:
             raise ConfigurationError(
-                "storage_url: PostgreSQL needs the package asyncpg; run `pip install 'florilegium[postgres]'`"
+                "storage_url: PostgreSQL needs the package asyncpg; install the extra postgres of florilegium"
             ) from None
         # Not uvloop, which takes 171 instead of 130 µs for a statement: it takes longer to start and stop for each.
         loop = asyncio.new_event_loop()

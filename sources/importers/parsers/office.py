@@ -205,7 +205,7 @@ def parse_rich_text(path: Path, limits: ImportLimits) -> ParsedDocument:
     try:
         from striprtf.striprtf import rtf_to_text  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        raise InvalidParams("RTF support is not installed: pip install 'florilegium[office]'") from error
+        raise InvalidParams("RTF support is not installed: it is in the extra office of florilegium") from error
     # Outside pictures, RTF is ASCII; other bytes are errors of the program that wrote it.
     source = _PICTURE_DATA.sub("", read_bytes(path, limits.line_max_bytes).decode("cp1252", "replace"))
     try:

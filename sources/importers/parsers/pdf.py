@@ -38,7 +38,7 @@ def _open(path: Path) -> Iterator[Any]:
     try:
         import pypdfium2  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra, and heavy; it has no types
     except ModuleNotFoundError as error:
-        raise InvalidParams("PDF support is not installed: pip install 'florilegium[pdf]'") from error
+        raise InvalidParams("PDF support is not installed: it is in the extra pdf of florilegium") from error
     try:
         with open_file(path) as file, pypdfium2.PdfDocument(file) as document:
             if len(document) > _PAGES_MAX:

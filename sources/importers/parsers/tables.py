@@ -64,7 +64,7 @@ def parse_workbook(path: Path, limits: ImportLimits) -> ParsedDocument:
     try:
         import openpyxl  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra, and heavy; it has no types
     except ModuleNotFoundError as error:
-        raise InvalidParams("spreadsheet support is not installed: pip install 'florilegium[office]'") from error
+        raise InvalidParams("spreadsheet support is not installed: it is in the extra office of florilegium") from error
     with open_file(path) as file:
         try:
             workbook = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)

@@ -514,7 +514,7 @@ class VectorMemory:
     def require_usable(self) -> None:
         """Raises SemanticUnavailable if vectors cannot be compared here."""
         if not _has_numpy():
-            raise SemanticUnavailable("comparing meanings needs the package numpy; install florilegium[semantic]")
+            raise SemanticUnavailable("comparing meanings needs numpy; install the extra semantic of florilegium")
 
     def matrix(self, owner: object, kind: VectorKind, model: int, dimension: int) -> "VectorMatrix":
         """Returns the matrix of a file, which is empty at first. `owner` identifies the file."""

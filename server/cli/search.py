@@ -11,7 +11,7 @@ from config.times import format_clock
 from server.cli.caller import library_caller
 from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.options import demo_option, demo_settings, user_option
-from server.cli.output import MatchHighlighter, dim, echo, print_json, source_style, strip_control_characters
+from server.cli.output import MatchHighlighter, dim, echo, pluralize, print_json, source_style, strip_control_characters
 from sources.installed import ITEM_KINDS
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def search(
     """Search a library.
 
     QUERY can contain words, "phrases", prefix*, AND OR NOT, -word, tag:, sender:, after:2026-01-31. Put -- before a
-    query that starts with a hyphen: `search -- -word`.
+    query that starts with a hyphen: `search -- -draft budget`.
     """
     from aggregator.contract import KnowledgeSearch, without_repetition  # noqa: PLC0415 - not for `--help`
     from server.operations.knowledge import search_knowledge  # noqa: PLC0415 - not for `--help`
@@ -91,7 +91,7 @@ def print_hits(items: "Sequence[ResultItem]", query: str, offset: int, settings:
         snippets = [item.snippet or ""]
         counts = [f"score {item.score:.2f}"]
         if item.cost_tokens:
-            counts.append(f"{item.cost_tokens} tokens")
+            counts.append(pluralize(item.cost_tokens, "tokens"))
         if item.more_in_item:
             counts.append(f"{item.more_in_item} more in this item")
         if isinstance(item, KnowledgeItem):
@@ -232,7 +232,7 @@ def _show(response: "GetResponse", query: str, settings: Settings) -> None:
     for passage in _passages(response):
         echo(highlighter.text(passage))
     # Notes go to stderr, so that stdout has only the content.
-    echo(f"{response.tokens} tokens", err=True)
+    echo(pluralize(response.tokens, "tokens"), err=True)
     if response.next_cursor is not None:
         echo(f"truncated; continue with --cursor {response.next_cursor}", err=True)
 

@@ -148,7 +148,7 @@ async def get_user(_context: RequestContext, services: Services, request: UserRe
             name="user role",
             arguments=("name", "role"),
             values={"is_disabled": UNSET, "is_name_confirmed": UNSET},
-            text="{name} is now {role}.",
+            text="{name} now has the role {role}.",
             help="Set what NAME may do: read (reader), also write (writer), also manage this server (admin). "
             "Keys and connections that NAME has lose the scopes that the role does not allow.",
         ),

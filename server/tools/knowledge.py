@@ -97,7 +97,8 @@ def _notes(response: contract.KnowledgeResponse) -> Iterator[str]:
     if response.exhausted:
         yield "All results were shown in this session before; try other words."
     elif response.suppressed:
-        yield f"{response.suppressed} results are left out because this session has seen them."
+        what = "1 result is" if response.suppressed == 1 else f"{response.suppressed} results are"
+        yield f"{what} left out because this session has seen {'it' if response.suppressed == 1 else 'them'}."
     if response.next_offset is not None:
         yield f"More results: offset {response.next_offset}"
     yield f"session: {response.session}"

@@ -220,7 +220,7 @@ def test_single_user_server_has_no_links(program: Program, command: tuple[str, .
 
 def test_role_is_set_for_one_user(program: Program) -> None:
     program.with_users("ada", "ben")
-    assert program.expect("user", "role", "ada", "admin") == "ada is now admin."
+    assert program.expect("user", "role", "ada", "admin") == "ada now has the role admin."
     assert {row["name"]: row["role"] for row in program.run("user", "list", "--json").json} == {
         "ada": "admin",
         "ben": "writer",

@@ -216,7 +216,7 @@ def _repetitions(nodes: list[Any], starts: Iterable[str], groups: dict[int, str]
     starts = tuple(starts)
     for index, (operator, argument) in enumerate(nodes):
         before = [start + sample for start in starts for sample in _samples(nodes[:index], groups)[:3]]
-        for inner in _inner(operator, argument):
+        for inner in inner_nodes(operator, argument):
             yield from _repetitions(inner, before, groups)
         if operator in (code.MAX_REPEAT, code.MIN_REPEAT, code.POSSESSIVE_REPEAT) and argument[1] > 1:
             pumps = _samples(list(argument[2]), groups)
@@ -225,7 +225,7 @@ def _repetitions(nodes: list[Any], starts: Iterable[str], groups: dict[int, str]
             yield from (("", start + pump * _PUMPS) for start in before for pump in pumps if start)
 
 
-def _inner(operator: Any, argument: Any) -> Iterator[list[Any]]:
+def inner_nodes(operator: Any, argument: Any) -> Iterator[list[Any]]:
     if operator in (code.MAX_REPEAT, code.MIN_REPEAT, code.POSSESSIVE_REPEAT):
         yield list(argument[2])
     elif operator is code.SUBPATTERN:

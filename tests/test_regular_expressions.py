@@ -7,16 +7,26 @@ times as long, and a character at most as long as a few matches of a trivial pat
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
 from tests.cases import each_case
-from tests.regular_expressions import AnyPattern, AttackText, ProductPattern, attack_texts, product_patterns
+from tests.regular_expressions import (
+    AnyPattern,
+    AttackText,
+    ProductPattern,
+    attack_texts,
+    code,
+    inner_nodes,
+    parser,
+    product_patterns,
+)
 from tests.test_architecture import PACKAGES, ROOT
 
 # On shorter texts, a pattern whose time grows slowly takes hardly more than the pattern that it is compared with.
@@ -125,6 +135,26 @@ def first_problems(products: list[ProductPattern], chars: int) -> list[str]:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_patterns_are_linear_on_long_hostile_text(part: int) -> None:
     assert first_problems(patterns()[part::PARTS], CHARS) == []
+
+
+def has_lookaround(nodes: Iterable[tuple[Any, Any]], *, is_possessive: bool = False) -> bool:
+    """Whether a possessive repetition contains one."""
+    return any(
+        (is_possessive and operator in (code.ASSERT, code.ASSERT_NOT))
+        or any(
+            has_lookaround(part, is_possessive=is_possessive or operator is code.POSSESSIVE_REPEAT)
+            for part in inner_nodes(operator, argument)
+        )
+        for operator, argument in nodes
+    )
+
+
+def test_no_possessive_repetition_contains_a_lookaround() -> None:
+    """Python before 3.11.5 matches too little with it (gh-106052). An atomic group does the same."""
+    assert has_lookaround(parser.parse(r"(?:a(?=b)|b)*+"))
+    found = [one for one in patterns() if has_lookaround(parser.parse(one.pattern.pattern, one.pattern.flags))]
+
+    assert [one.name for one in found] == []
 
 
 @each_case(

@@ -125,8 +125,8 @@ _LEXEME = re.compile(
     | (?<![^\s(]) - (?P<dashed> [^\W\d_] [^\s"()]* )
     | (?P<minus> (?<![^\s(]) - (?= ["(] ) )
     | (?<!\d) "(?P<quoted> [^"]* )"
-    | (?<!\w) [‘‚] (?= (?: [^\w‘‚"’] | {_APOSTROPHE} )*+ \w )
-      (?P<single_quoted> (?: [^‘‚"’] | {_APOSTROPHE} )*+ ) [’‘] (?!\w)
+    | (?<!\w) [‘‚] (?= (?> (?: [^\w‘‚"’] | {_APOSTROPHE} )* ) \w )
+      (?P<single_quoted> (?> (?: [^‘‚"’] | {_APOSTROPHE} )* ) ) [’‘] (?!\w)
     | (?P<bracket> [()] )
     | (?P<word> (?: [^\s"()] | (?<=[\u05d0-\u05ea])"(?=[\u05d0-\u05ea]) )+ )
     | (?P<quote> " )

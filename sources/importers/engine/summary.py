@@ -118,7 +118,7 @@ def count_reason(count: int, reason: str) -> str:
 _IMAGE_STARTS = (b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II*\0", b"MM\0*")
 # A string, a comment, or a comma before a closing bracket: what JSON with comments allows beyond JSON.
 _JSON_WITH_COMMENTS = re.compile(
-    rb'"(?:[^"\\]|\\.)*+(?:"|\Z)|(?P<comment>//[^\n]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z))|(?P<comma>,(?=\s*+[}\]]))',
+    rb'"(?>(?:[^"\\]|\\.)*)(?:"|\Z)|(?P<comment>//[^\n]*+|/\*(?>(?:[^*]|\*(?!/))*)(?:\*/|\Z))|(?P<comma>,(?=\s*+[}\]]))',
     re.DOTALL,
 )
 _TEXT_SUFFIXES = (

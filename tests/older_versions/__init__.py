@@ -15,7 +15,8 @@ _FOLDER = Path(__file__).parent
 def extract(version: str, target: Path) -> dict[str, UserId]:
     """Extracts a data directory. Returns the ids of its users by their names."""
     with tarfile.open(_FOLDER / f"{version}.tar.xz") as archive:
-        archive.extractall(target, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
+        archive.extractall(target)
     with closing(sqlite3.connect(target / "control.db")) as control:
         return {name: UserId(user_id) for name, user_id in control.execute("SELECT name, id FROM users")}
 

@@ -119,18 +119,25 @@ def describe_url(text: str) -> str:
 
 
 def has_several_hosts(text: str) -> bool:
-    return "," in _hosts(urlsplit(text))
+    return "," in _hosts(_parts(text))
 
 
 def _hosts(parts: SplitResult) -> str:
     return parts.netloc.rpartition("@")[2]
 
 
+def _parts(text: str) -> SplitResult:
+    """Does what `urlsplit` does, which since Python 3.11.4 rejects the address of an IPv6 host among several."""
+    scheme, _, rest = text.partition("://")
+    end = min((place for mark in "/?#" if (place := rest.find(mark)) >= 0), default=len(rest))
+    return urlsplit(f"{scheme}://{rest[end:]}")._replace(netloc=rest[:end])
+
+
 def _split(name: str, text: str) -> SplitResult:
     if not is_postgres_url(text):
         raise ConfigurationError(f"{name}: {_EXPECTED}")
     try:
-        parts = urlsplit(text)
+        parts = _parts(text)
         # PostgreSQL's own clients accept several hosts, separated by commas.
         ports = [urlsplit(f"//{host}").port for host in _hosts(parts).split(",")]
     except ValueError:  # its message may contain a part of the password

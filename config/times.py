@@ -1,5 +1,6 @@
 """Times as text. The stored form is UTC with milliseconds, `2026-11-15T08:30:00.000Z`, and sorts as text."""
 
+import re
 import time
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
@@ -7,6 +8,8 @@ from zoneinfo import ZoneInfo
 
 # Wall-clock time at which the monotonic clock was 0, as it was when the process started.
 _MONOTONIC_EPOCH_S = time.time() - time.monotonic()
+# The stored form, or the same without milliseconds, as in most files. Newer versions of Python accept the hour 24.
+_UTC_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(\.[0-9]{3})?Z")
 
 
 def steady_time() -> float:
@@ -16,12 +19,14 @@ def steady_time() -> float:
 
 def as_utc(time: datetime) -> datetime:
     """Converts to UTC; a time without an offset is taken as UTC."""
+    if time.tzinfo is UTC:  # as most times in files, and all that are formatted after parsing
+        return time
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
 def format_time(time: datetime) -> str:
     """Returns the stored form, `2026-11-15T08:30:00.000Z`; a time without an offset is taken as UTC."""
-    return as_utc(time).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return as_utc(time).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def format_timestamp(seconds: float) -> str:
@@ -47,6 +52,15 @@ def extend_to_microseconds(time: str) -> str:
 def parse_time(text: str) -> datetime:
     """Parses an ISO 8601 time; without an offset it is taken as UTC. Raises ValueError or OverflowError."""
     return as_utc(datetime.fromisoformat(text))
+
+
+def normalize_time(text: str) -> str:
+    """Converts an ISO 8601 time to the stored form. Raises ValueError or OverflowError."""
+    time = parse_time(text)
+    # Formatting takes six times as long as parsing, which shows that the day exists.
+    if match := _UTC_TIME.fullmatch(text):
+        return text if match[1] else f"{text[:-1]}.000Z"
+    return format_time(time)
 
 
 def format_clock(seconds: float) -> str:

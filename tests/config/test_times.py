@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.times import format_time, format_time_microseconds, format_time_seconds, format_timestamp, parse_time
+from config.times import (
+    format_time,
+    format_time_microseconds,
+    format_time_seconds,
+    format_timestamp,
+    normalize_time,
+    parse_time,
+)
 from tests.cases import each_case
 
 OFFSETS = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -22,7 +29,21 @@ OFFSETS = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(
     ],
 )
 def test_parsed_time_is_formatted_in_utc_with_milliseconds(text: str, expected: str) -> None:
-    assert format_time(parse_time(text)) == expected
+    assert format_time(parse_time(text)) == normalize_time(text) == expected
+
+
+@given(
+    st.from_regex(r"[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9]([.,][0-9]{1,4})?(Z|\+01:00)?\Z")
+    | st.from_regex(r"[0-9]{4}-?W?[0-9]{2}-?[0-9]T[0-9:]{2,8}([.,][0-9]{3})?Z\Z")
+)
+def test_normalized_time_is_the_parsed_one(text: str) -> None:
+    try:
+        expected = format_time(parse_time(text))
+    except (ValueError, OverflowError):
+        with pytest.raises((ValueError, OverflowError)):
+            normalize_time(text)
+    else:
+        assert normalize_time(text) == expected
 
 
 @given(st.datetimes(timezones=OFFSETS).filter(lambda time: 1 < time.year < 9999))

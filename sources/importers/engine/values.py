@@ -14,7 +14,7 @@ import msgspec
 
 from config.errors import InvalidParams
 from config.numbers import UNSTORABLE, replace_unstorable
-from config.times import format_time, format_timestamp, parse_time
+from config.times import format_time, format_timestamp, normalize_time
 from sources.importers.engine.limits import ImportLimits
 
 _LINE_CHARS = 1_000
@@ -223,7 +223,7 @@ def stored_time(value: object) -> str | None:
         return _from_number(float(value))
     except ValueError:
         try:
-            return format_time(parse_time(value.strip()))
+            return normalize_time(value.strip())
         except (ValueError, OverflowError):
             return None
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from config.errors import InvalidParams
 from config.numbers import UNSTORABLE, clamp
 from config.settings import Settings
-from config.times import format_time, parse_time
+from config.times import normalize_time
 from sources.storage.tables.sql import SqlValue
 
 # Takes the limits, the name of the field and its value; returns the value to store or raises InvalidParams.
@@ -120,7 +120,7 @@ def uuid(_limits: FieldLimits, field: str, value: Any) -> str:
 def time(_limits: FieldLimits, field: str, value: Any) -> str:
     """Converts any ISO 8601 time to the stored form; a time without an offset is taken as UTC."""
     try:
-        return format_time(parse_time(value))
+        return normalize_time(value)
     except (TypeError, ValueError, OverflowError):
         expected = "a time such as 2026-11-15T08:30:00Z"
         raise invalid_field(field, expected=expected, got=_abbreviated(value)) from None

@@ -124,7 +124,7 @@ def _char_count(item: ImportedItem) -> int:
         return sum(_length(message.content) for message in item.messages)
     draft: Any = item.draft
     fields = draft.values.values() if isinstance(draft, ItemDraft) else msgspec.structs.astuple(draft)
-    count = sum(map(_length, fields))
+    count = sum([len(value) for value in fields if isinstance(value, str)])
     if isinstance(item, ImportedNote):
         count += sum(len(image.data) for image in item.images or ())
     elif isinstance(item, ImportedMedia) and item.draft.segments is not UNSET:

@@ -85,7 +85,7 @@ class IndexFormColumn(Struct, frozen=True):
     has_tags: bool = False
 
     def text(self, values: Mapping[str, Any]) -> str:
-        text = self.separator.join(values[name] for name in self.columns)
+        text = self.separator.join([values[name] for name in self.columns])
         return sql.text_with_tags(text, values["tags"]) if self.has_tags else text
 
 
@@ -158,6 +158,9 @@ class ItemTable(Generic[RecordT, DraftT]):
         self.key = key
         self.index = index
         self._columns = {column.name: column for column in (*columns, _METADATA, _CREATED_AT)}
+        # How each value of a draft becomes that of a column; other values are no columns of the table.
+        self._validators: dict[str, Validator] = {"tags": validation.tag_list, "uuid": validation.uuid}
+        self._validators |= {column.name: column.validate for column in self._columns.values()}
         self._defaults: ColumnValues = {column.name: column.default for column in self._columns.values()}
         self._defaults["tags"] = "[]"
         self._required = tuple(column.name for column in self._columns.values() if column.is_required)
@@ -296,13 +299,10 @@ class ItemTable(Generic[RecordT, DraftT]):
             values["uuid"] = str(uuid4())
         values["created_at"] = created_at = str(values["created_at"] or context.time)
         values["last_modified"] = created_at
-        if (
-            isinstance(draft, drafts.NoteDraft | drafts.ConversationDraft | drafts.ItemDraft)
-            and draft.last_modified is not UNSET
-        ):
+        modified = getattr(draft, "last_modified", UNSET)  # not every kind of draft has it
+        if modified is not UNSET:
             # Times in the stored form can be compared as text. Nothing was modified before it was created.
-            modified = validation.time(context.limits, "last_modified", draft.last_modified)
-            values["last_modified"] = max(created_at, modified)
+            values["last_modified"] = max(created_at, validation.time(context.limits, "last_modified", modified))
         values["client_id"] = context.client_id
         values |= _exported_bookkeeping(draft, context.limits)
         preferred = getattr(draft, "preferred_id", UNSET)
@@ -435,24 +435,19 @@ class ItemTable(Generic[RecordT, DraftT]):
         return stored
 
     def _validated(self, draft: DraftT, limits: FieldLimits) -> ColumnValues:
-        values: ColumnValues = {}
-        drafted = {name: getattr(draft, name) for name in draft.__struct_fields__}
+        drafted = msgspec.structs.asdict(draft)
         if isinstance(draft, drafts.ItemDraft):
             del drafted["values"]
             unknown = next((name for name in draft.values if name not in self._columns), None)
             if unknown is not None:
                 raise invalid_field(unknown, expected=f"a field of a {self.kind}", got="an unknown name")
             drafted |= draft.values
-        for name, value in drafted.items():
-            if value is UNSET:
-                continue
-            if name in self._columns:
-                values[name] = self._columns[name].validate(limits, name, value)
-            elif name == "tags":
-                values[name] = msgspec.json.encode(validation.tag_list(limits, name, value)).decode()
-            elif name == "uuid":
-                values[name] = validation.uuid(limits, name, value)
-        return values
+        validators = self._validators
+        return {
+            name: validators[name](limits, name, value)
+            for name, value in drafted.items()
+            if value is not UNSET and name in validators
+        }
 
     def _comparable(self, name: str, value: sql.SqlValue) -> Any:
         column = self._columns.get(name)
@@ -463,8 +458,9 @@ class ItemTable(Generic[RecordT, DraftT]):
 
     def _add_derived_values(self, values: dict[str, Any]) -> None:
         if self._hashed:
-            values["content_hash"] = content_hash(*(str(values[name]) for name in self._hashed))
-        values.update({column.name: sql.index_form(column.text(values)) for column in self._index_forms})
+            values["content_hash"] = content_hash(*[str(values[name]) for name in self._hashed])
+        for column in self._index_forms:
+            values[column.name] = sql.index_form(column.text(values))
 
     def _link(self, connection: sql.SqlConnection, rowid: int, values: Mapping[str, Any]) -> None:
         """Inserts the rows of other tables by which a new item is found."""
@@ -472,7 +468,8 @@ class ItemTable(Generic[RecordT, DraftT]):
             self._link_tags(connection, rowid, values)
 
     def _link_tags(self, connection: sql.SqlConnection, rowid: int, values: Mapping[str, Any]) -> None:
-        links = [(validation.fold_tag(tag), rowid) for tag in decode_texts(values["tags"])]
+        tags = values["tags"]
+        links = [] if tags == "[]" else [(validation.fold_tag(tag), rowid) for tag in decode_texts(tags)]
         if PINNED_KEY in values["metadata"] and decode_object(values["metadata"]).get(PINNED_KEY) is True:
             links.append((PINNED_LINK, rowid))
         if links:

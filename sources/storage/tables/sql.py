@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from sources.storage.tables.dialect import Dialect
-from sources.text.folding import fold_bytewise, folds_bytewise
+from sources.text.folding import folds_bytewise
 from sources.text.segmentation import literal_form, segment
 
 SqlValue = str | int | float | None
@@ -302,9 +302,11 @@ def index_form(text: str) -> str | None:
     text to remove, and because scoring counts words in it without segmenting again.
     """
     form = segment(text)
-    if folds_bytewise(text) and form == fold_bytewise(text):
-        return None if text.isascii() or not _FOLDED_DIFFERENTLY.search(text) else form
-    return form
+    # Spelled identifiers and parts of words make a form longer than its text. If a text `folds_bytewise`, which none
+    # with tags does, a form of the same length is its fold.
+    if len(form) != len(text) or "\u00ad" in text or not folds_bytewise(text):
+        return form
+    return None if text.isascii() or not _FOLDED_DIFFERENTLY.search(text) else form
 
 
 # -- indexes -----------------------------------------------------------------------------------------------------------

@@ -247,16 +247,15 @@ def _digest_part(import_stamp: str | None) -> str:
 
 def _modification_time(draft: AnyDraft) -> str:
     """Times in the stored form can be compared as text."""
-    if isinstance(draft, ConversationDraft | NoteDraft | ItemDraft) and draft.last_modified is not UNSET:
-        return draft.last_modified
-    return ""
+    modified = getattr(draft, "last_modified", UNSET)
+    return "" if modified is UNSET else modified
 
 
 def _digest(draft: AnyDraft) -> str:
     """Returns the digest of the fields that are set, except times. A draft that cannot be encoded as JSON has none; it
     is rejected by validation."""
     without_times: AnyDraft = structs.replace(draft, created_at=UNSET)
-    if isinstance(without_times, ConversationDraft | NoteDraft | ItemDraft):
+    if getattr(draft, "last_modified", UNSET) is not UNSET:
         without_times = structs.replace(without_times, last_modified=UNSET)
     try:
         encoded = msgspec.json.encode(without_times)

@@ -145,8 +145,9 @@ def text_list(limits: FieldLimits, field: str, value: Any) -> str:
     return json_text(limits, field, [long_text(limits, field, part) for part in value])
 
 
-def tag_list(limits: FieldLimits, field: str, value: Sequence[str]) -> tuple[str, ...]:
-    """Returns trimmed tags without blank ones and without those that differ from an earlier one only in case."""
+def tag_list(limits: FieldLimits, field: str, value: Sequence[str]) -> str:
+    """Encodes trimmed tags as JSON, without blank ones and without those that differ from an earlier one only in
+    case."""
     if isinstance(value, str):
         raise invalid_field(field, expected="a list of strings", got="a string")
     unique: dict[str, str] = {}
@@ -156,7 +157,7 @@ def tag_list(limits: FieldLimits, field: str, value: Sequence[str]) -> tuple[str
             unique.setdefault(fold_tag(stripped), stripped)
     if len(unique) > limits.tags_max:
         raise invalid_field(field, expected=f"at most {limits.tags_max} tags", got=f"{len(unique)}")
-    return tuple(unique.values())
+    return msgspec.json.encode(tuple(unique.values())).decode()
 
 
 def is_storable(value: str | int) -> bool:

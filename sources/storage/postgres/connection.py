@@ -37,7 +37,7 @@ from sources.storage.tables.conversation_tables import CONVERSATIONS, MEDIA_ITEM
 from sources.storage.tables.dialect import POSTGRES
 from sources.storage.tables.item_table import ItemTable
 from sources.storage.tables.kind_tables import NOTES, OBSERVATIONS, PLAIN_TABLES, PROMPTS
-from sources.storage.tables.sql import Delete, Insert, SqlValue, Update
+from sources.storage.tables.sql import Delete, Insert, PendingConflict, SqlValue, Update
 
 # -- pending rows ------------------------------------------------------------------------------------------------------
 # Rows that a job has not sent yet. They are sent together before its next statement, because each statement waits for
@@ -59,13 +59,6 @@ _TABLES: tuple[ItemTable[Any, Any], ...] = (
 _KINDS = {table.name: table.kind for table in _TABLES}
 
 _ItemRow = Mapping[str, SqlValue]
-
-
-class PendingConflict(Exception):
-    """An item that was to be inserted exists already. The transaction cannot go on: other rows were pending, too."""
-
-    def __init__(self, kind: str, uuid: SqlValue) -> None:
-        super().__init__(f"{kind} {uuid!r} already exists")
 
 
 def _batches(rows: Iterable[_ItemRow]) -> Iterator[list[_ItemRow]]:

@@ -201,6 +201,13 @@ SAVE_STATE = Insert("state", "name, value", key="name")
 T = TypeVar("T")
 
 
+class PendingConflict(Exception):
+    """An item that was to be inserted exists already. The transaction cannot go on: other rows were pending, too."""
+
+    def __init__(self, kind: str, uuid: SqlValue) -> None:
+        super().__init__(f"{kind} {uuid!r} already exists")
+
+
 class SqlRows(Protocol):
     """The rows that a statement returned."""
 
@@ -226,7 +233,8 @@ class SqlConnection(Protocol):
     # Rows of item tables, whose text is indexed
 
     def insert_row(self, table: str, values: Mapping[str, SqlValue]) -> int | None:
-        """Returns the new rowid, or None if a unique value is already in use."""
+        """Returns the new rowid, or None if a unique value is already in use. Rows that follow each other can be sent
+        together before the next `execute`, which then raises PendingConflict instead."""
         ...
 
     def update_row(self, table: str, rowid: int, values: Mapping[str, SqlValue]) -> None: ...

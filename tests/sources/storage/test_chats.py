@@ -87,6 +87,14 @@ async def test_append_repeated_with_its_key_is_applied_once(ada: Library) -> Non
         await ada.chats.append(conversation.id, drafts_of("c"), idempotency_key="k")
 
 
+async def test_message_that_exists_is_rejected_with_its_conversation(ada: Library) -> None:
+    messages = [MessageDraft(content="a", uuid="m-1"), MessageDraft(content="b"), MessageDraft(content="c", uuid="m-1")]
+    with pytest.raises(Conflict, match="message 'm-1' already exists"):
+        await ada.chats.create(ConversationDraft(uuid="c-1"), messages)
+    with pytest.raises(NotFound):
+        await ada.chats.get("c-1")
+
+
 async def test_neighbours_of_a_position_are_returned_in_order(ada: Library) -> None:
     conversation = await ada.chats.create(ConversationDraft(), drafts_of(*"abcdefg"))
     deleted = (await ada.chats.messages(conversation.id, 1, 3)).rows[0]

@@ -43,6 +43,16 @@ async def test_batch_with_an_invalid_item_is_not_written(ada: Library) -> None:
     assert (await ada.notes.search(make_search("coffee milk"))).hits == ()
 
 
+async def test_first_item_that_exists_is_the_error_of_a_batch(ada: Library) -> None:
+    await ada.notes.create(NoteDraft(title="Tea", uuid="tea-1"))
+    drafts = [NoteDraft(title="Coffee"), NoteDraft(title="Milk"), NoteDraft(uuid="tea-1"), NoteDraft(title="Sugar")]
+    with pytest.raises(Conflict, match="note 'tea-1' already exists"):
+        await ada.notes.create_many([*drafts, NoteDraft(content="\0")])
+    await ada.notes.create(NoteDraft(title="Cocoa", tags=["home"]))
+    assert sorted([note.title for note in (await ada.notes.list(10, 0)).rows]) == ["Cocoa", "Tea"]
+    assert (await ada.notes.search(make_search("coffee milk sugar"))).hits == ()
+
+
 async def test_sizes_are_limited_by_settings(open_libraries: OpenLibraries) -> None:
     async with open_libraries(item_max_chars=1_000, batch_max_items=3) as libraries, libraries.library("ada") as ada:
         note = await ada.notes.create(NoteDraft(content="x" * 1_000))

@@ -20,12 +20,19 @@ from aiosqlite.core import set_exception
 from loguru import logger
 from msgspec import Struct
 
-from config.errors import StorageError, Unavailable, is_undecodable_text, replace_undecodable
+from config.errors import (
+    Conflict,
+    FlorilegiumError,
+    StorageError,
+    Unavailable,
+    is_undecodable_text,
+    replace_undecodable,
+)
 from config.paths import UserId
 from sources.storage import job_queue
 from sources.storage.job_queue import Job, retrieve_exception
 from sources.storage.sqlite.connection.errors import Interrupted, RowConnection, is_busy
-from sources.storage.tables.sql import TextIndex
+from sources.storage.tables.sql import PendingConflict, TextIndex
 
 T = TypeVar("T")
 Work = Callable[["JobConnection"], T]
@@ -115,11 +122,15 @@ class JobConnection(RowConnection):
         # An interrupt between two statements has no effect, so each statement checks before it starts.
         if self._must_stop():
             raise Interrupted
+        if self._has_pending:
+            self.write_pending()
         return super().execute(sql, parameters)
 
     def executemany(self, sql: str, parameters: Iterable[Any], /) -> sqlite3.Cursor:
         if self._must_stop():
             raise Interrupted
+        if self._has_pending:
+            self.write_pending()
         return super().executemany(sql, parameters)
 
     def run(self, job: Job[T], begin: str) -> T:
@@ -181,10 +192,19 @@ class JobConnection(RowConnection):
                 if not is_same:
                     raise FileReplaced(path)
             self.execute(begin)
-            result = job.work(self)
+            try:
+                result = job.work(self)
+            except FlorilegiumError:
+                # An item that was to be inserted before may exist already, which is then the first error.
+                self.write_pending()
+                raise
             if self.in_transaction:
                 self.execute("COMMIT")
+        except PendingConflict as error:
+            raise Conflict(str(error)) from None
         finally:
+            if self._has_pending:
+                self.discard_pending()
             with self._guard:
                 self._job = None
             if self.in_transaction:

@@ -327,11 +327,12 @@ _MESSAGE_COLUMNS = ("title", "own", "context")
 # The human-only messages, by their rowid. It has the columns of the other index; only `own` has text. Agents search
 # the other one, which contains no text of a human-only message.
 HUMAN_ONLY_INDEX = TextIndex("human_only_index", _MESSAGE_COLUMNS)
-# Messages have their rowid, titles of conversations have their negative rowid: both are ranked together.
+# Messages have their rowid, titles of conversations have their negative rowid: both are ranked together. Titles come
+# first, because FTS5 also writes what it has collected to the file when a rowid is below the one before.
 CHATS_INDEX = TextIndex(
     "chats_index",
     _MESSAGE_COLUMNS,
-    parts=(("message_source", "now.id = queued.id"), ("title_source", "now.conversation_id = -queued.id")),
+    parts=(("title_source", "now.conversation_id = -queued.id"), ("message_source", "now.id = queued.id")),
     companions=(HUMAN_ONLY_INDEX,),
 )
 

@@ -56,7 +56,8 @@ def _apply_statements(index: TextIndex) -> tuple[str, ...]:
     parts = index.parts or ((f"{table}_source", "now.id = queued.id"),)
     return (
         f"INSERT INTO {table} ({table}, rowid, {columns}) {old_rows}",
-        *(f"INSERT INTO {table} (rowid, {columns}) {new_rows.format(*part)}" for part in parts),
+        # One statement: FTS5 writes what it has collected to the file before the next one.
+        f"INSERT INTO {table} (rowid, {columns}) {' UNION ALL '.join(new_rows.format(*part) for part in parts)}",
         f"DELETE FROM {table}_queue",
         *(statement for companion in index.companions for statement in _apply_statements(companion)),
     )

@@ -375,3 +375,12 @@ def test_no_search_scans_or_sorts_all_messages(large_library: sqlite3.Connection
         assert not any(line.startswith("SCAN") for line in table_steps[1:])
         # Only the few rows that were selected before may be sorted.
         assert "json_each" in sql or not any("TEMP B-TREE" in line for line in lines)
+
+
+def test_transaction_adds_one_segment_to_the_index(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN")
+    connection.execute(ADD_CONVERSATION, (1, "talk"))
+    connection.execute(ADD_MESSAGE, (1, 1, "tea"))
+    apply_queue(connection, CHATS_INDEX)
+    connection.execute("COMMIT")
+    assert connection.execute("SELECT count(DISTINCT segid) FROM chats_index_idx").fetchone() == (1,)

@@ -16,6 +16,7 @@ from sources.text.folding import (
     FOLDED_BYTES,
     IGNORABLE,
     INDEX_FOLDING,
+    blocks_except,
     compose,
     fold,
     fold_by_table,
@@ -23,6 +24,7 @@ from sources.text.folding import (
     folds_bytewise,
     folds_to_lower_case,
     grapheme_boundary_before,
+    may_have,
     tone_tokens,
 )
 
@@ -148,8 +150,7 @@ UNSPACED = (
     "\uaa60-\uaa7f"
 )
 # The blocks of 256 characters that contain letters of unspaced scripts; surrogates represent those beyond U+FFFF.
-_UNSPACED_BLOCKS = (0x0E, 0x10, 0x17, *range(0x30, 0x32), *range(0x34, 0xA0), *range(0xA9, 0xDC), 0xF9, 0xFA)
-_OTHER_BLOCKS = bytes(block for block in range(256) if block not in _UNSPACED_BLOCKS)
+_SPACED = blocks_except(0x0E, 0x10, 0x17, *range(0x30, 0x32), *range(0x34, 0xA0), *range(0xA9, 0xDC), 0xF9, 0xFA)
 UNSPACED_RUN = re.compile(f"[{UNSPACED}]+")
 _RUNS_AND_GAPS = re.compile(f"([{UNSPACED}]+)")
 _CLUSTER = re.compile(f".[{_DEPENDENT}]*", re.DOTALL)
@@ -244,10 +245,8 @@ def segment_parts(text: str, *, splits_runs: bool = True) -> tuple[list[str], li
 
 
 def may_have_unspaced_letters(text: str) -> bool:
-    """Whether a text has characters of the blocks of unspaced scripts. A regular expression that finds none takes ten
-    times as long."""
-    blocks = text.encode("utf-16-be", "surrogatepass")[::2]
-    return bool(blocks.translate(None, _OTHER_BLOCKS))
+    """Returns whether a text has characters of the blocks of unspaced scripts."""
+    return may_have(text, _SPACED)
 
 
 def _split_at_runs(text: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Tests of the folding fast paths against the folding table."""
 
-from unicodedata import is_normalized
+from unicodedata import is_normalized, normalize
 
 import pytest
 from hypothesis import given
@@ -8,6 +8,8 @@ from hypothesis import given
 from sources.text.folding import (
     FOLDING,
     INDEX_FOLDING,
+    compose,
+    composition_form,
     fold,
     fold_by_table,
     fold_bytewise,
@@ -15,6 +17,7 @@ from sources.text.folding import (
     folds_bytewise,
     folds_to_lower_case,
     folds_to_single_characters,
+    is_vietnamese,
 )
 from tests.sources.text.samples import MIXED_TEXTS
 
@@ -53,3 +56,26 @@ def test_every_fold_is_its_own_fold() -> None:
 def test_folding_table_is_bounded() -> None:
     fold("".join(map(chr, range(0x10000))))
     assert len(FOLDING) <= FOLDING.limit < 0x10000
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "\u0939\u093f\u0902\u0926\u0940 \u0915\u093c\u0932\u092e \u092a\u0922\u093c\u0947 \u0928\u093c \u095b ",
+        "\u0627\u0644\u0643\u0650\u062a\u0651\u0627\u0628\u0651\u064e \u0627\u0653\u0646 \u0627\u064f\u0651 ",
+        "\u0e19\u0e49\u0e33\u0e15\u0e32\u0e25\u2026 \u0e17\u0e33 \u00bd  \u0e49\u0e32\u00a0\u0e01\u0e33 ",
+        " \u0301e\u0301 \u05d0\u05b7\u05bc \u0308 ",
+    ],
+)
+def test_long_texts_are_composed_as_a_whole_would_be(sentence: str) -> None:
+    text = sentence * 20
+
+    assert compose(text) == normalize(composition_form(text), text)
+
+
+def test_long_texts_are_recognised_by_the_same_letters_as_short_ones() -> None:
+    """Long texts are first searched for the blocks of the letters."""
+    spaces = " " * 200
+    for letter in map(chr, range(0x20000)):
+        assert is_vietnamese(letter + spaces) == is_vietnamese(letter), hex(ord(letter))
+        assert composition_form(letter + spaces) == composition_form(letter), hex(ord(letter))

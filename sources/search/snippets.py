@@ -84,13 +84,18 @@ class Highlighter:
                 region = _Region(text, 0, self._scan_max_chars)
                 if not _is_plain(region.line):
                     region.make_plain()
-                if not has_camel_case(encode_latin1(region.line)):
-                    regions[text] = region
-                    room -= len(text)
+                regions[text] = region
+                room -= len(text)
+        joined = "\n".join([region.line for region in regions.values()])
+        if has_camel_case(encode_latin1(joined)):
+            regions = {
+                text: region for text, region in regions.items() if not has_camel_case(encode_latin1(region.line))
+            }
+            joined = "\n".join([region.line for region in regions.values()])
         page: dict[str, tuple[_Region, list[_TermMatch]]] = {}
         if len(regions) > 1:
             start = at = 0
-            matches = self._find_all("\n".join([region.line for region in regions.values()]))
+            matches = self._find_all(joined)
             for text, region in regions.items():
                 end = start + len(region.line)
                 own: list[_TermMatch] = []

@@ -1,11 +1,22 @@
 """Tests of the index form: the same tokens for documents and queries, in every script, and in agreement with FTS5."""
 
+from itertools import pairwise
 from unicodedata import normalize
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from sources.text.segmentation import TOKENIZER, letter_clusters, segment, spaced_words, tokenize, unspaced_runs
+from sources.text.segmentation import (
+    TOKENIZER,
+    encode_latin1,
+    has_camel_case,
+    letter_clusters,
+    segment,
+    spaced_words,
+    tokenize,
+    unspaced_runs,
+)
 from tests.cases import each_case
 from tests.sources.multilingual import DOCUMENTS
 from tests.sources.text.samples import MIXED_TEXTS, fts5_tokens
@@ -101,6 +112,11 @@ def test_any_text_of_any_length_is_segmented(text: str) -> None:
     assert form == segment(text)
     assert "\0" not in form
     assert form.encode().decode() == form
+
+
+@given(st.text(alphabet="aBc 1.é", max_size=8))
+def test_camel_case_is_a_small_letter_before_a_capital(text: str) -> None:
+    assert has_camel_case(encode_latin1(text)) == any(a in "ac" and b == "B" for a, b in pairwise(text))
 
 
 def test_long_word_of_mixed_case_is_not_split_into_camel_case_parts() -> None:

@@ -15,7 +15,7 @@ from unicodedata import normalize
 from sources.query import Phrase, Prefix, Term, Word
 from sources.query.words import strip_punctuation
 from sources.text.folding import JoinedForms, fold, join_forms, tone_token
-from sources.text.segmentation import UNSPACED_RUN, is_cluster_start, letter_clusters, segment, stem, stem_prefix
+from sources.text.segmentation import DEPENDENT_SIGNS, UNSPACED_RUN, letter_clusters, segment, stem, stem_prefix
 
 Span = tuple[int, int]
 
@@ -45,7 +45,8 @@ class TermMatcher:
             and self.unspaced is None
             and any(UNSPACED_RUN.search(token) for phrase in word.alternatives for token in phrase.tokens)
         )
-        self.marked = None if word.text.isascii() else _marked_term(word)
+        is_marked = self.unspaced is None and not word.text.isascii()
+        self.marked = _marked_term(word) if is_marked else None
 
     def spans(self, padded: str) -> list[Span]:
         """Returns the start and end of each match, as offsets in the form without its padding."""
@@ -194,20 +195,22 @@ class UnspacedTerm:
 
     def find(self, letters: str) -> list[Span]:
         """Returns the matches in a text with normalized letters."""
-        spans = []
-        at = letters.find(self._token)
+        spans: list[Span] = []
+        token, find, is_prefix = self._token, letters.find, self._is_prefix
+        chars = len(token)
+        at = find(token)
         while at >= 0:
-            end = at + len(self._token)
-            if self._is_prefix or is_cluster_start(letters, end):
+            end = at + chars
+            if is_prefix or letters[end : end + 1] not in DEPENDENT_SIGNS:
                 spans.append((at, end))
-            at = letters.find(self._token, at + 1)
+            at = find(token, at + 1)
         return spans
 
 
 def _unspaced_term(word: Word) -> UnspacedTerm | None:
     phrase, *others = word.alternatives
     token, *next_tokens = phrase.tokens
-    if others or next_tokens or not UNSPACED_RUN.fullmatch(token) or not is_cluster_start(token, 0):
+    if others or next_tokens or not UNSPACED_RUN.fullmatch(token) or token[0] in DEPENDENT_SIGNS:
         return None
     is_prefix, clusters = isinstance(phrase, Prefix), len(letter_clusters(token))
     return UnspacedTerm(token, is_prefix=is_prefix) if clusters == 2 or (clusters == 1 and is_prefix) else None

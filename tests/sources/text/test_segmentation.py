@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sources.text.segmentation import (
+    DEPENDENT_SIGNS,
     TOKENIZER,
     encode_latin1,
     has_camel_case,
+    has_dependent_sign,
     letter_clusters,
     segment,
     spaced_words,
@@ -133,3 +135,8 @@ def test_letter_cluster_is_a_letter_with_its_marks() -> None:
     assert letter_clusters("น้ำ") == ["น้ำ"]
     assert letter_clusters("ขอบคุณ") == ["ข", "อ", "บ", "คุ", "ณ"]
     assert letter_clusters("東京") == ["東", "京"]
+
+
+def test_set_of_dependent_signs_has_the_letters_that_clusters_continue_with() -> None:
+    letters = map(chr, range(0x10000))
+    assert {letter for letter in letters if has_dependent_sign(letter)} == DEPENDENT_SIGNS

@@ -2,6 +2,7 @@
 highlight."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -10,7 +11,7 @@ from msgspec import Struct
 
 from config.numbers import clamp
 from sources.query import Prefix, Term
-from sources.search.term_matching import Matcher, TermMatcher, term_matcher
+from sources.search.term_matching import Matcher, Span, TermMatcher, term_matcher
 from sources.text.alignment import AlignedForm
 from sources.text.folding import fold, folds_bytewise, grapheme_boundary_after, grapheme_boundary_before
 from sources.text.segmentation import encode_latin1, fold_identifiers, has_camel_case, segment, stem, stem_prefix
@@ -98,14 +99,11 @@ class Highlighter:
             matches = self._find_all(joined)
             for text, region in regions.items():
                 end = start + len(region.line)
-                own: list[_TermMatch] = []
-                while at < len(matches) and matches[at][0] < end:
-                    first, last, term = matches[at]
-                    if last <= end:  # otherwise a phrase that ends in the next text
-                        own.append((first - start, last - start, term))
-                    at += 1
+                own_end = bisect_left(matches, (end,), at)
+                # One that ends later is a phrase that ends in the next text.
+                own = [(first - start, last - start, term) for first, last, term in matches[at:own_end] if last <= end]
                 page[text] = region, own
-                start = end + 1
+                start, at = end + 1, own_end
         self._page = self._scanned = page
 
     def snippet(self, text: str, length: int = 300, passage: tuple[int, int] | None = None) -> Snippet:
@@ -173,27 +171,35 @@ class Highlighter:
     def _find_aligned(self, text: str) -> list[_TermMatch]:
         """Finds the terms in any text, and traces them from its index form to the text."""
         aligned = AlignedForm(text, splits_runs=self._splits_runs)
-        in_letters: list[_TermMatch] = []
-        in_form: list[_TermMatch] = []
+        in_letters: list[Span] = []
+        in_form: list[Span] = []
         matches: list[_TermMatch] = []
+        # The term of each of these spans.
+        letter_terms: list[int] = []
+        form_terms: list[int] = []
         padded = ""
         for term, matcher in enumerate(self._matchers):
             if matcher.unspaced is not None:
-                in_letters += [(*span, term) for span in matcher.unspaced.find(aligned.letters)]
+                in_letters += matcher.unspaced.find(aligned.letters)
+                letter_terms += [term] * (len(in_letters) - len(letter_terms))
             elif matcher.marked is not None:
-                in_letters += [(*span, term) for span in matcher.marked.find(aligned.marked_letters)]
+                in_letters += matcher.marked.find(aligned.marked_letters)
+                letter_terms += [term] * (len(in_letters) - len(letter_terms))
             else:
                 padded = padded or f" {aligned.form} "
                 if spans := matcher.spans(padded):
-                    in_form += [(*span, term) for span in spans]
+                    in_form += spans
+                    form_terms += [term] * len(spans)
                 elif aligned.has_tail(matcher.beginnings):
                     spans = aligned.sources_in_full_form(matcher.spans(f" {aligned.full_form} "))
                     matches += [(*span, term) for span in spans]
         # Each step from a text to its form is traced once for all terms.
-        for found, trace in ((in_letters, aligned.sources_of_letters), (in_form, aligned.sources)):
-            if found:
-                sources = trace([(start, end) for start, end, _ in found])
-                matches += [(start, end, term) for (start, end), (_, _, term) in zip(sources, found, strict=True)]
+        if in_letters:
+            sources = aligned.sources_of_letters(in_letters)
+            matches += [(start, end, term) for (start, end), term in zip(sources, letter_terms, strict=True)]
+        if in_form:
+            sources = aligned.sources(in_form)
+            matches += [(start, end, term) for (start, end), term in zip(sources, form_terms, strict=True)]
         matches.sort()
         return matches
 

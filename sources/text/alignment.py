@@ -149,6 +149,8 @@ class AlignedForm:
     def _segmentation(self) -> "list[_Step]":
         if self._is_bytewise or (len(self._parts) == 1 and _is_unmoved(self._parts[0], self._segments[0])):
             return []
+        if len(self._parts) == 1:
+            return [_trace_folding(self._parts[0])]
         return [_RunsAndGaps(self._parts, self._segments)]
 
     @cached_property
@@ -213,8 +215,22 @@ class _Replacements:
             shift += length - (end - start)
 
     def sources(self, spans: list[Span]) -> list[Span]:
-        source_start, source_end = self.source_start, self.source_end
-        return [(source_start(start), source_end(end)) for start, end in spans]
+        starts, ends, sources, source_end = self._starts, self._ends, self._sources, self.source_end
+        if not starts:
+            return spans
+        traced: list[Span] = []
+        # As `source_start` and `source_end`, without calls: Thai texts have hundreds of matches, and most of them are
+        # between two replacements.
+        replacements = len(starts)
+        for start, end in spans:
+            index = bisect_right(starts, start)
+            if index and start < ends[index - 1]:
+                traced.append((sources[index - 1][0], source_end(end)))
+            else:
+                shift = sources[index - 1][1] - ends[index - 1] if index else 0
+                is_within = end > start and (index == replacements or end < starts[index])
+                traced.append((start + shift, end + shift if is_within else source_end(end)))
+        return traced
 
     def source_start(self, offset: int) -> int:
         index = bisect_right(self._starts, offset) - 1

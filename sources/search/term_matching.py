@@ -71,6 +71,14 @@ class Matcher(ABC):
     @abstractmethod
     def spans(self, padded: str) -> list[Span]: ...
 
+    def count_in(self, joined: str, starts: Sequence[int]) -> "TermCounts":
+        """Counts the matches in joined texts (`sources.text.folding.join_forms`), by the number of the text."""
+        counts: TermCounts = {}
+        for start, _ in self.spans(joined):
+            text = bisect_right(starts, start) - 1
+            counts[text] = counts.get(text, 0) + 1
+        return counts
+
 
 class _WordMatcher(Matcher):
     """Matches single words."""
@@ -90,19 +98,51 @@ class _StemMatcher(_WordMatcher):
         self._stem = stem(token)
         self.beginning = stem_prefix(self._stem)
         self._start = f" {self.beginning}"
+        self._matches_beginning = self.matches(self.beginning)
 
     def spans(self, padded: str) -> list[Span]:
-        # The innermost loop of a search: it stems only words that begin like the stem.
-        start, wanted, find = self._start, self._stem, padded.find
+        # The innermost loop of a search: it stems only words that begin like the stem, and looks for the end of those
+        # that are longer.
+        start, wanted, find, is_whole = self._start, self._stem, padded.find, self._matches_beginning
+        chars = len(start)
         spans: list[Span] = []
         at = find(start)
         while at >= 0:
-            end = find(" ", at + 1)
-            word = padded[at + 1 : end]
-            if word == wanted or stem(word) == wanted:
-                spans.append((at, end - 1))
+            end = at + chars
+            if padded[end] == " ":
+                if is_whole:
+                    spans.append((at, end - 1))
+            else:
+                end = find(" ", end)
+                if stem(padded[at + 1 : end]) == wanted:
+                    spans.append((at, end - 1))
             at = find(start, end)
         return spans
+
+    def count_in(self, joined: str, starts: Sequence[int]) -> "TermCounts":
+        start, wanted, find, is_whole = self._start, self._stem, joined.find, self._matches_beginning
+        chars = len(start)
+        counts: TermCounts = {}
+        text = text_end = matches = 0
+        at = find(start)
+        while at >= 0:
+            end = at + chars
+            if joined[end] == " ":
+                is_match = is_whole
+            else:
+                end = find(" ", end)
+                is_match = stem(joined[at + 1 : end]) == wanted
+            if is_match:
+                if at >= text_end:  # the first match in this text
+                    if matches:
+                        counts[text] = matches
+                    text, matches = bisect_right(starts, at) - 1, 0
+                    text_end = starts[text + 1]
+                matches += 1
+            at = find(start, end)
+        if matches:
+            counts[text] = matches
+        return counts
 
     def matches(self, word: str) -> bool:
         return word == self._stem or stem(word) == self._stem
@@ -281,10 +321,7 @@ class TermCounter:
         for matcher in self._matchers:
             most: TermCounts = {}
             for alternative in matcher.alternatives:
-                counts: TermCounts = {}
-                for start, _ in alternative.spans(joined):
-                    text = bisect_right(starts, start) - 1
-                    counts[text] = counts.get(text, 0) + 1
+                counts = alternative.count_in(joined, starts)
                 if most:
                     for text, count in counts.items():
                         most[text] = max(count, most.get(text, 0))

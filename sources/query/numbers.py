@@ -15,6 +15,7 @@ _UNIT_NAMES = """
     mph kmh px pt dpi bit eur usd chf gbp mio mrd k
 """
 _UNITS = _UNIT_NAMES.split()
+_DIGIT = re.compile(r"\d")
 _AMOUNT = re.compile(r"\d+(?:[.,]\d+)*")
 # The number is not given back: each of its digits would be tried with all units.
 _UNIT = re.compile(rf"(?:{'|'.join(_UNITS)})(?:/[a-z]+)?", re.IGNORECASE)
@@ -58,6 +59,9 @@ def number_spellings(text: str) -> list[Tokens]:
 
 def join_numbers(texts: Sequence[str]) -> Iterator[str]:
     """Yields the texts of a query, with each number that is written with spaces as one text: 12.5 kg, 030 1234567."""
+    if not _DIGIT.search(" ".join(texts)):
+        yield from texts  # as most queries
+        return
     start = 0
     while start < len(texts):
         end = start + 1

@@ -49,7 +49,7 @@ from sources.query.words import (
     with_tones,
 )
 from sources.text.folding import is_vietnamese
-from sources.text.segmentation import stem
+from sources.text.segmentation import UNSPACED_RUN, stem
 from sources.times import TIME_WORDS, TimeMention, TimeSpan
 
 
@@ -273,8 +273,14 @@ class _ExpressionBuilder:
         selected = strong or ([] if are_optional else words)
         if self._is_vietnamese:
             return [word for loose in selected for word in with_tones(loose.word)]
-        words_to_find = (with_other_endings(loose.word) if self._is_foreign else loose.word for loose in selected)
-        return [with_articles(with_other_spellings(word)) for word in words_to_find]
+        variants: list[Word] = []
+        for word in [loose.word for loose in selected]:
+            if UNSPACED_RUN.match(word.text):
+                variants.append(word)  # pairs of letters have none, and are many
+            else:
+                inflected = with_other_endings(word) if self._is_foreign else word
+                variants.append(with_articles(with_other_spellings(inflected)))
+        return variants
 
     def _loose_texts(self, part: Tree) -> Sequence[str]:
         match part:

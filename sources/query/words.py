@@ -135,9 +135,10 @@ def phrase_word(text: str) -> Word | None:
 
 def limit_tokens(word: Word, tokens_max: int) -> Word:
     """Returns a word whose alternatives have at most `tokens_max` tokens."""
-    if all(len(phrase.tokens) <= tokens_max for phrase in word.alternatives):
-        return word
-    return Word(word.text, tuple(Phrase(phrase.text, phrase.tokens[:tokens_max]) for phrase in word.alternatives))
+    for phrase in word.alternatives:
+        if len(phrase.tokens) > tokens_max:
+            return Word(word.text, tuple(Phrase(one.text, one.tokens[:tokens_max]) for one in word.alternatives))
+    return word
 
 
 def with_other_endings(word: Word) -> Word:
@@ -394,7 +395,10 @@ class WordReader:
     def read_loose(self, text: str) -> list[LooseWord]:
         """Returns the words of which any may match."""
         if "*" not in text:
-            return [LooseWord(self._shorten(loose.word), loose.is_weak) for loose in loose_words(text)]
+            return [
+                loose if (shortened := self._shorten(loose.word)) is loose.word else LooseWord(shortened, loose.is_weak)
+                for loose in loose_words(text)
+            ]
         word = self.read_literal(BareWord(text))
         return [LooseWord(word, is_weak=False)] if word else []
 
@@ -449,4 +453,4 @@ _Stems = tuple[tuple[type, tuple[str, ...]], ...]
 
 
 def _stems(word: Word) -> _Stems:
-    return tuple((type(phrase), tuple(stem(token) for token in phrase.tokens)) for phrase in word.alternatives)
+    return tuple([(type(phrase), tuple(map(stem, phrase.tokens))) for phrase in word.alternatives])

@@ -82,6 +82,7 @@ def _table(weights: tuple[tuple[int, int, int], ...]) -> bytes:
 
 _LATIN1_TABLE = _table(_LATIN1_WEIGHTS)
 _LOWER_CASE = bytes(range(ord("a"), ord("z") + 1))
+_NOT_ASCII = bytes(range(128, 256))
 _BLOCK_TABLE = _table(_BLOCK_WEIGHTS)
 _ENCODED_CHARS = bytes(b"x"[0] if (chr(n).isalnum() and n < 128) or n in b"+/" else b" "[0] for n in range(256))
 
@@ -150,7 +151,10 @@ def _weight(encoded: bytes) -> int:
     latin, blocks = encoded, b""
     if not encoded.isascii():
         text = encoded.decode()
-        latin = text.encode("latin-1", "ignore")
+        if b"\xc2" in encoded or b"\xc3" in encoded:
+            latin = text.encode("latin-1", "ignore")
+        else:
+            latin = encoded.translate(None, _NOT_ASCII)  # the same if there are only letters of ASCII, but faster
         if len(latin) < len(text):
             blocks = text.encode("utf-16-be")[::2].translate(_BLOCK_TABLE)
     # Most characters are lower-case letters, which are faster to count than to add up.

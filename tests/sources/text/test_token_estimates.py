@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,3 +66,8 @@ def test_max_chars_is_an_upper_bound(text: str) -> None:
 
 def test_unmeasured_script_counts_one_token_per_byte() -> None:
     assert SCALE.estimate_tokens("ᠮᠣᠩᠭᠣᠯ") == len("ᠮᠣᠩᠭᠣᠯ".encode())
+
+
+@pytest.mark.parametrize("text", ["กขค abc 123", "новость, X-86", "東京 (Tokyo)", "خبر \u2013 news"])
+def test_a_letter_of_latin_1_does_not_change_the_weight_of_the_others(text: str) -> None:
+    assert SCALE.weigh(f"{text}é") == SCALE.weigh(text) + SCALE.weigh("é")

@@ -168,7 +168,7 @@ def result_line(results: Mapping[str, Mapping[str, LanguageResult]], cpu_ms: Map
     gains = {key: one.quality - words[key].quality for key, one in auto.items() if len(key) == LANGUAGE_CHARS}
     reported = "".join(f" {language}={gains[language]:+.4f}" for language in REPORTED if language in gains)
     crossed = f" en_de={auto['en_de'].quality:.4f}" if "en_de" in auto else ""
-    slowest = f" worst_script_x_english={max(cpu_ms.values()) / cpu_ms['en']:.2f}" if "en" in cpu_ms else ""
+    slowest = f" worst_language_ratio={max(cpu_ms.values()) / cpu_ms['en']:.2f}" if "en" in cpu_ms else ""
     return f"RESULT worst_minus_words={min(gains.values(), default=0.0):+.4f}{reported}{crossed}{slowest}"
 
 
@@ -189,7 +189,9 @@ def main(arguments: Sequence[str]) -> None:
     )
     with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as name:
         results, cpu_ms = measure(languages, Path(name), models)
-    print("CPU ms of a search by words:", "  ".join(f"{language} {ms:.1f}" for language, ms in cpu_ms.items()))
+    english_ms = cpu_ms.get("en", float("nan"))
+    by_language = "  ".join(f"{language} {ms:.1f} ({ms / english_ms:.2f})" for language, ms in cpu_ms.items())
+    print("CPU ms of a search by words (multiple of English):", by_language)
     for line in [*report(results), *([result_line(results, cpu_ms)] if AUTO in results else [])]:
         print(line)
 

@@ -30,8 +30,9 @@ def test_languages_are_compared_with_searches_by_words(tmp_path: Path) -> None:
 
     completed = run_bench("bench.languages", str(tmp_path), "--models", "fast,auto")
 
-    result = "RESULT worst_minus_words=+0.0000 de=+0.0000 ru=+0.0000 en_de=1.0000 worst_script_x_english="
+    result = "RESULT worst_minus_words=+0.0000 de=+0.0000 ru=+0.0000 en_de=1.0000 worst_language_ratio="
     assert completed.stdout.splitlines()[-1].startswith(result)
+    assert re.search(r"^CPU ms .* en \d+\.\d \(1\.00\) ", completed.stdout, re.MULTILINE)
     rows = [re.split(r" +", line) for line in completed.stdout.splitlines()[2:5]]
     assert [row[:2] for row in rows] == [["de", "1.0000"], ["en", "1.0000"], ["ru", "1.0000"]]
 
@@ -51,5 +52,5 @@ def test_the_result_names_the_language_that_loses_most() -> None:
 
     line = result_line({"off": words, "auto": model}, {"de": 3.0, "el": 5.0, "en": 2.0})
 
-    expected = "worst_minus_words=-0.0500 de=+0.0100 ru=+0.0000 en_de=0.5000 worst_script_x_english=2.50"
+    expected = "worst_minus_words=-0.0500 de=+0.0100 ru=+0.0000 en_de=0.5000 worst_language_ratio=2.50"
     assert line == f"RESULT {expected}"

@@ -16,7 +16,7 @@ from sources.query.words import ENDINGS, searchable_prefixes, with_other_endings
 from sources.storage.search.engine import SearchConnection, SearchStatistics
 from sources.storage.search.text_search import LITTLE_ROWS, TextSearch
 from sources.text.folding import fold
-from sources.text.segmentation import UNSPACED_RUN, stem
+from sources.text.segmentation import UNSPACED_RUN, stem, stem_prefix
 
 # Words of an index that are compared with a misspelled word, so that a search stays fast.
 NEAR_WORDS_MAX = 50_000
@@ -52,6 +52,11 @@ _TWO_EDITS_MIN_CHARS = 7
 COMPOUND_MIN_CHARS = 5
 _COMPOUND_PART_MIN_CHARS = 3
 _FIRST_PART = "haus"
+# The endings that are at most one letter longer or shorter than a text of some length. Short ones are not corrected.
+_ENDINGS_NEAR_LENGTH = {
+    chars: [ending for ending in ENDINGS if len(ending) > 2 and abs(len(ending) - chars) <= 1]
+    for chars in range(2, max(map(len, ENDINGS)) + 2)
+}
 
 
 def can_be_misspelled(word: str) -> bool:
@@ -62,24 +67,24 @@ def can_be_misspelled(word: str) -> bool:
 def similar_words(word: str, vocabulary: str) -> dict[str, int]:
     """Returns the words that a misspelled word may mean, each with the number of edits between the two. A swap of
     two neighbouring letters counts as one edit."""
-    from rapidfuzz.distance import OSA  # noqa: PLC0415 - most processes never need it
-    from rapidfuzz.process import extract  # noqa: PLC0415 - as above
+    from rapidfuzz import distance, process  # noqa: PLC0415 - most processes never need it
 
     edits_max = 2 if len(word) >= _TWO_EDITS_MIN_CHARS else 1
     possible = set[str]()
     # Every word within this distance contains one of these texts.
     # With one edit, a word still begins with its first half or ends with its second. With two, it begins with its first
     # third, or ends with its last, or one edit is in each of these, and it contains the second. An edit can also swap
-    # the letters at the border of two parts. Then a word begins or ends with such a part, unless there is another edit
-    # in it: in that case it ends or begins with the part on the other side.
+    # the letters at the border of two parts. Then a word begins or ends with such a part and the other letter, unless
+    # there is another edit in it: in that case it ends or begins with the part on the other side. Each text is searched
+    # for in the whole vocabulary, which takes most of the time, and the less the longer it is.
     cuts = [len(word) * number // (edits_max + 1) for number in range(edits_max + 2)]
     first, last = cuts[1], cuts[-2]
-    beginnings = (word[:first], word[: first - 1] + word[first])
-    endings = (word[last:], word[last - 1] + word[last + 1 :])
-    middle = (word[first:last],) if first < last else ()
-    for part in {*(f" {part}" for part in beginnings), *(f"{part} " for part in endings), *middle}:
+    parts = {f" {word[:first]}", f" {word[: first - 1]}{word[first]}{word[first - 1]}", f"{word[last:]} "}
+    if edits_max > 1:
+        parts |= {f"{word[last]}{word[last - 1]}{word[last + 1 :]} ", word[first:last]}
+    for part in parts:
         possible.update(_words_with(part, vocabulary, len(word) - edits_max, len(word) + edits_max))
-    found = extract(word, possible, scorer=OSA.distance, score_cutoff=edits_max, limit=None)
+    found = process.extract(word, possible, scorer=distance.OSA.distance, score_cutoff=edits_max, limit=None)
     return {other: edits for other, edits, _ in found if edits and can_be_misspelled(other)}
 
 
@@ -114,14 +119,14 @@ def roots_with_other_endings(word: str) -> list[str]:
     removed, so that it is far from the stem of appointment."""
     if not word.isascii():
         return []  # the endings are English
-    from rapidfuzz.distance import OSA  # noqa: PLC0415 - as above
+    from rapidfuzz import distance, process  # noqa: PLC0415 - as above
 
     roots: dict[str, None] = {}
-    for ending in ENDINGS:
-        for chars in range(len(ending) - 1, len(ending) + 2):
-            start, tail = word[:-chars], word[-chars:]
-            if len(ending) > 2 and len(start) > 2 and OSA.distance(tail, ending, score_cutoff=1) == 1:
-                roots[stem(start + ending)] = None
+    for chars, endings in _ENDINGS_NEAR_LENGTH.items():
+        start, tail = word[:-chars], word[-chars:]
+        if len(start) > 2:
+            found = process.extract(tail, endings, scorer=distance.OSA.distance, score_cutoff=1, limit=None)
+            roots |= {stem(start + ending): None for ending, edits, _ in found if edits}
     return [root for root in roots if root != stem(word) and can_be_misspelled(root)]
 
 
@@ -256,17 +261,12 @@ class LibraryVocabulary(Generic[IndexT]):
         for edits in sorted({edits for one in similar for edits in one.values()}):
             yield [[other for other, number in one.items() if number == edits] for one in similar]
         # The stem of a compound ends with the stem of its last part; in the middle, parts are not stemmed.
-        last = last_part_stem(word)
-        yield [
-            list(
-                {
-                    **dict.fromkeys(compounds_with(word, one)),
-                    **dict.fromkeys(compounds_with(root, one)),
-                    **dict.fromkeys([other for other in compounds_with(last, one) if other.endswith(last)]),
-                }
-            )
-            for one in vocabularies
-        ]
+        last, parts = last_part_stem(word), {word, root}
+        compounds = [{other for part in parts for other in compounds_with(part, one)} for one in vocabularies]
+        if last not in parts:
+            for found, vocabulary in zip(compounds, vocabularies, strict=True):
+                found.update([other for other in compounds_with(last, vocabulary) if other.endswith(last)])
+        yield [*map(list, compounds)]
 
     @abstractmethod
     def _words_like(self, word: str) -> list[str]:
@@ -307,7 +307,8 @@ def _is_chance(word: str, near: str, text: str) -> bool:
 
 def _spelling(near: str, token: str, text: str) -> str:
     """Returns the word of a text that has this stem."""
-    return next((word for word in fold(text[:_TEXT_MAX_CHARS]).split() if stem(word) == near), token)
+    words, beginning = fold(text[:_TEXT_MAX_CHARS]).split(), stem_prefix(near)
+    return next((word for word in words if word.startswith(beginning) and stem(word) == near), token)
 
 
 def word_beginnings(word: str, rows: int) -> tuple[str, ...]:

@@ -336,7 +336,8 @@ class MeaningScan:
         entries: list[NearEntry] = []
         greatest = 0.0
         for _, _, _, cosines in self._scans:
-            greatest = max(greatest, cosines.max(initial=0).item())
+            if len(cosines):
+                greatest = max(greatest, cosines[cosines.argmax()].item())
         if greatest < floor:
             return entries
         for kind, sign, matrix, cosines in self._scans:

@@ -69,7 +69,8 @@ def dot_products(
     """`squares` are those of the codes."""
     if simsimd is not None:
         if _HAS_FAST_PRODUCTS:
-            return np.asarray(simsimd.cdist(vector[np.newaxis], codes, metric="inner"), np.float32).reshape(-1)
+            inner = simsimd.cdist(vector[np.newaxis], codes, metric="inner", out_dtype="float32")
+            return np.asarray(inner, np.float32).reshape(-1)
         distances = np.asarray(simsimd.cdist(vector[np.newaxis], codes, metric="sqeuclidean"), np.float32)
         products: NDArray[np.float32] = squares + np.square(vector, dtype=np.float32).sum()
         products -= distances.reshape(-1)
@@ -84,6 +85,8 @@ def dot_products(
 _SCALE = 127
 _LOADED_ROWS = 10_000
 _BYTES_PER_ROW = 20
+# The cosines of an item are read one by one if they are few: numpy takes as long for one as reading 20 to 40 does.
+_FEW_PASSAGES = 20
 
 
 # The passage of an item that is nearest to a query: the rowids of its row and of its vector, and its cosine.
@@ -207,13 +210,14 @@ class VectorMatrix:
         if self._order is None:
             self._order = np.argsort(self._rows, kind="stable")
             self._sorted_rows = self._rows[self._order]
-        wanted = np.array(rows, np.int64) >> item_bits
-        firsts = self._sorted_rows.searchsorted(wanted << item_bits)
-        ends = self._sorted_rows.searchsorted((wanted + 1) << item_bits)
-        if (ends - firsts == 1).all():  # most items have one passage
-            singles: list[float] = np.maximum(cosines[self._order[firsts]], 0).tolist()
-            return singles
+        items = [row >> item_bits for row in rows]
+        limits = [item << item_bits for item in items] + [(item + 1) << item_bits for item in items]
+        places = self._sorted_rows.searchsorted(limits).tolist()
+        order, values = self._order.data, cosines.data
         best: list[float] = []
-        for first, end in zip(firsts.tolist(), ends.tolist(), strict=True):
-            best.append(max(0.0, cosines[self._order[first:end]].max().item()) if first < end else 0.0)
+        for first, end in zip(places[: len(items)], places[len(items) :], strict=True):
+            if end - first > _FEW_PASSAGES:
+                best.append(max(0.0, cosines[self._order[first:end]].max().item()))
+            else:
+                best.append(max([0.0, *[values[position] for position in order[first:end]]]))
         return best

@@ -1,5 +1,6 @@
-"""The products of vectors are exact, whatever instructions compute them."""
+"""The products of vectors are exact, whatever instructions compute them, and so is what a search takes from them."""
 
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 import simsimd
 
 from sources.storage.sqlite.vectors import vector_matrix as module
-from sources.storage.sqlite.vectors.vector_matrix import dot_products, squares_of
+from sources.storage.sqlite.vectors.vector_matrix import VectorMatrix, dot_products, squares_of
+from sources.storage.vector_kinds import VectorKind, kinds_of
 
 
 @pytest.mark.parametrize("has_fast_products", [True, False])
@@ -27,3 +29,37 @@ def test_dot_product_instructions_are_used_if_the_kernel_reports_them() -> None:
     cpu_info = Path("/proc/cpuinfo")
     features = cpu_info.read_text().split() if cpu_info.exists() else []
     assert simsimd.get_capabilities()["neon_i8"] or "asimddp" not in features
+
+
+@pytest.mark.parametrize("item_bits", [0, 3])
+def test_the_best_passage_of_an_item_counts_however_many_it_has(item_bits: int) -> None:
+    random = np.random.default_rng(item_bits)
+    # Items with no passage, with one and with a hundred.
+    counts = random.choice([0, 1, 2, 9, 20, 21, 100], 200)
+    items = random.permutation(np.repeat(np.arange(1, 201), counts))
+    rows = (items << item_bits) + random.integers(0, 1 << item_bits, len(items))
+    codes = np.round(random.normal(0, 127 / 32**0.5, (len(rows), 32))).clip(-127, 127).astype(np.int8)
+    matrix = _matrix(rows.tolist(), codes)
+    query = codes[0].tobytes()
+    cosines = codes.astype(np.float32) @ codes[0].astype(np.float32) / np.float32(127**2)
+    wanted = [int(item) << item_bits for item in random.permutation(np.arange(1, 250))]
+    expected = [max(0.0, cosines[items == row >> item_bits].max(initial=0).item()) for row in wanted]
+    assert matrix.best_cosines(matrix.cosines(query), wanted, item_bits) == expected
+    assert matrix.best_cosines(matrix.cosines(query), [], item_bits) == []
+    near = sorted({row >> item_bits: cosine for row, cosine in zip(wanted, expected, strict=True)}.items())
+    near.sort(key=lambda pair: pair[1], reverse=True)
+    found = matrix.nearest(matrix.cosines(query), 20, 0.0, item_bits)
+    assert [cosine for _, _, cosine in found] == [cosine for _, cosine in near[:20]]
+
+
+def _matrix(rows: list[int], codes: "np.ndarray[tuple[int, ...], np.dtype[np.int8]]") -> VectorMatrix:
+    kind: VectorKind = kinds_of("chacha")[0]
+    connection = sqlite3.connect(":memory:")
+    connection.execute(
+        f"CREATE TABLE {kind.vectors} (id INTEGER PRIMARY KEY, model INTEGER, item INTEGER, vector BLOB)"
+    )
+    stored = [(row, code.tobytes()) for row, code in zip(rows, codes, strict=True)]
+    connection.executemany(f"INSERT INTO {kind.vectors} (model, item, vector) VALUES (1, ?, ?)", stored)
+    matrix = VectorMatrix(kind, 1, codes.shape[1], 10_000)
+    matrix.refresh(connection, (1, 1))
+    return matrix

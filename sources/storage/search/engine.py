@@ -510,12 +510,12 @@ class SearchStatistics(Protocol):
         """Returns the single number that a statement selects. It changes only with the items of the index."""
         ...
 
-    def count_in_library(self, connection: Any, match: str, enough: int | None = None) -> int:
-        """Counts the entries of all sources that match, or only until they are `enough`."""
+    def count_in_library(self, connection: Any, match: str) -> int:
+        """Counts the entries of all sources that match."""
         ...
 
-    def count_each_in_library(self, connection: Any, matches: Sequence[str]) -> list[int]:
-        """Counts the entries of all sources that match each of these expressions."""
+    def count_each_in_library(self, connection: Any, matches: Sequence[str], enough: int | None = None) -> list[int]:
+        """Counts the entries of all sources that match each of these expressions, or only until they are `enough`."""
         ...
 
     def vocabulary(self, connection: Any, own_index: Any, words_max: int) -> NearWords:

@@ -253,12 +253,11 @@ class TextSearch:
             return False
         self._statistics.refresh(self._connection)
         enough = LITTLE_ROWS if len(query.terms) == 1 else 1
-        for term, count in zip(query.terms, self.count_terms(), strict=True):
-            if count < enough:
-                match = self._statistics.engine.compiler()(term.word)
-                if self._statistics.count_in_library(self._connection, match, enough) < enough:
-                    return True
-        return False
+        rare = [term.word for term, count in zip(query.terms, self.count_terms(), strict=True) if count < enough]
+        if not rare:
+            return False
+        matches = [*map(self._statistics.engine.compiler(), rare)]
+        return min(self._statistics.count_each_in_library(self._connection, matches, enough)) < enough
 
     def count_terms(self) -> list[int]:
         """Returns how many entries match each term of the query."""

@@ -323,12 +323,13 @@ class EntryStatistics:
             known[key] = count
         return count
 
-    def count_in_library(self, connection: LibraryConnection, match: str, enough: int | None = None) -> int:
-        # One statement for all sources takes less time than one for each, even if the first has enough.
-        [count] = self.count_each_in_library(connection, (match,))
-        return count
+    def count_in_library(self, connection: LibraryConnection, match: str) -> int:
+        return self.count_each_in_library(connection, (match,))[0]
 
-    def count_each_in_library(self, connection: LibraryConnection, matches: Sequence[str]) -> list[int]:
+    def count_each_in_library(
+        self, connection: LibraryConnection, matches: Sequence[str], enough: int | None = None
+    ) -> list[int]:
+        # One statement for all sources takes less time than one for each, even if the first has enough.
         return self._sum_counts(connection, matches, self._kinds)
 
     def vocabulary(self, connection: LibraryConnection, own_index: TextIndex, words_max: int) -> EntryVocabulary:

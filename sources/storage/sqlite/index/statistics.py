@@ -226,6 +226,8 @@ class CorpusStatistics:
         which it has to read few, in one statement."""
         content = self._contents.get(index.table) or self.content(connection, index)
         counts = content.counts
+        if not counts[_ALL_ROWS]:
+            return [0] * len(matches)  # most users have nothing in some of their sources
         try:
             return [*map(counts.__getitem__, matches)]
         except KeyError:
@@ -258,18 +260,25 @@ class CorpusStatistics:
             counts[key] = count
         return count
 
-    def count_in_library(self, connection: JobConnection, match: str, enough: int | None = None) -> int:
-        """Counts the rows of all sources that match, or only until they are `enough`."""
-        rows = 0
+    def count_in_library(self, connection: JobConnection, match: str) -> int:
+        """Counts the rows of all sources that match."""
+        return self.count_each_in_library(connection, [match])[0]
+
+    def count_each_in_library(
+        self, connection: JobConnection, matches: Sequence[str], enough: int | None = None
+    ) -> list[int]:
+        """Counts the rows of all sources that match each of these expressions, or only until they are `enough`."""
+        totals = dict.fromkeys(matches, 0)
+        counted = [*totals]
         for file in self._readable(connection):
             for index in file.indexes:
-                rows += self.count_each(connection, index, [match])[0]
-                if enough is not None and rows >= enough:
-                    return rows
-        return rows
-
-    def count_each_in_library(self, connection: JobConnection, matches: Sequence[str]) -> list[int]:
-        return [self.count_in_library(connection, match) for match in matches]
+                for match, rows in zip(counted, self.count_each(connection, index, counted), strict=True):
+                    totals[match] += rows
+                if enough is not None:
+                    counted = [match for match in counted if totals[match] < enough]
+                    if not counted:
+                        return [*map(totals.__getitem__, matches)]
+        return [*map(totals.__getitem__, matches)]
 
     def vocabulary(self, connection: JobConnection, own_index: TextIndex, words_max: int) -> MultiIndexVocabulary:
         """Returns the words of the sources, and of the searched index if it belongs to none: human-only messages are

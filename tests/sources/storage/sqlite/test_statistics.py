@@ -84,7 +84,7 @@ async def test_other_files_are_read_only_for_words_that_the_own_file_lacks(tmp_p
             statistics = databases.reader.statistics(None)
             statistics.refresh(connection)
             connection.set_trace_callback(statements.append)
-            rows = statistics.count_in_library(connection, f'"{word}"', enough=1)
+            [rows] = statistics.count_each_in_library(connection, [f'"{word}"'], enough=1)
             connection.set_trace_callback(None)
             return rows, any("prompts." in sql for sql in statements)
 
@@ -92,6 +92,28 @@ async def test_other_files_are_read_only_for_words_that_the_own_file_lacks(tmp_p
         await databases.close()
 
     assert counts == [(1, False), (1, True), (0, True)]
+
+
+async def test_an_index_without_rows_is_not_asked_for_words(tmp_path: Path) -> None:
+    """Most users have nothing in some of their sources."""
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
+        await ada.notes.create(NoteDraft(content="tea"))
+        databases = UserDatabases(libraries.data_root, libraries.context("ada").user_id, make_options())
+
+        def count(connection: JobConnection) -> tuple[list[int], list[str]]:
+            statements: list[str] = []
+            statistics = databases.reader.statistics(None)
+            statistics.refresh(connection)
+            connection.set_trace_callback(statements.append)
+            rows = statistics.count_each_in_library(connection, ['"tea"', '"coffee"'])
+            connection.set_trace_callback(None)
+            return rows, [sql for sql in statements if "MATCH" in sql]
+
+        rows, statements = await databases.chacha.read("notes", count)
+        await databases.close()
+
+    assert rows == [1, 0]
+    assert [sql.count("notes_index MATCH") for sql in statements] == [2]
 
 
 async def test_row_count_of_an_index_follows_writes_and_deletions(tmp_path: Path) -> None:

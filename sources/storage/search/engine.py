@@ -406,6 +406,11 @@ class TierSql(Struct, frozen=True):
 class SearchEngine(Protocol):
     """How one engine writes full-text expressions and reads the entries that match them."""
 
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether the first entries of a search are read before its words are counted (`TextSearch.first_page`)."""
+        ...
+
     def filter(self, connection: Any, target: SearchTarget, search: Search) -> SqlFilter:
         """Returns the conditions of a search."""
         ...

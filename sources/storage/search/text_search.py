@@ -280,6 +280,11 @@ class TextSearch:
         frequencies = self.count_terms()
         self._matches_max = sum(frequencies)
         all_ranked = self._ranked_tier(expression)
+        if all_ranked.first and not self._statistics.engine.reads_ahead:
+            counted = zip(search.query.terms, frequencies, strict=True)
+            missing = {term.word for term, frequency in counted if not frequency}
+            if not missing.isdisjoint(self._preferred()):
+                all_ranked = replace(all_ranked, first="")  # nothing has all of these words
         match = all_ranked.match
         if search.order == "recent" or search.scoring == "minmax":
             return [all_ranked]
@@ -316,14 +321,18 @@ class TextSearch:
             return MatchTier(match, "recent")
         if self._is_literal or search.scoring == "minmax":
             return MatchTier(match, "rank")
-        # A phrase that is quoted in a sentence comes before everything else; otherwise what has all words does.
-        preferred = search.query.preferred
-        if not preferred and self.target.prefers_all_terms:
-            preferred = tuple(map(_word_of, search.query.own_terms))
+        preferred = self._preferred()
         if not preferred:
             return MatchTier(match, "rank")
         [*others, last] = preferred
         return MatchTier(match, "rank", self._match_text(AllOf(preferred) if others else last))
+
+    def _preferred(self) -> tuple[Word, ...]:
+        """Returns the words of which entries that have all come first: the phrases that are quoted in a sentence, or
+        else all words."""
+        if self.search.query.preferred or not self.target.prefers_all_terms:
+            return self.search.query.preferred
+        return tuple(map(_word_of, self.search.query.own_terms))
 
     def _tier_sql(self, tier: MatchTier) -> TierSql:
         is_ranked = tier.order == "rank" or self.search.scoring == "minmax" or self._item_bits > 0

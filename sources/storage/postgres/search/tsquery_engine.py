@@ -270,6 +270,7 @@ TARGETS = search_targets(
 class TsqueryEngine:
     """Implements `SearchEngine`."""
 
+    reads_ahead = True
     tier_sql = EntrySql
 
     def filter(self, connection: PostgresConnection, target: SearchTarget, search: Search) -> SqlFilter:

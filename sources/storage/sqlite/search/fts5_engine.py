@@ -214,6 +214,7 @@ def _text_filter(target: SearchTarget, search: Search) -> SqlFilter:
 class Fts5Engine:
     """Implements `SearchEngine`."""
 
+    reads_ahead = False
     tier_sql = MatchSql
 
     def filter(self, connection: SearchConnection, target: SearchTarget, search: Search) -> SqlFilter:

@@ -5,11 +5,15 @@ from functools import partial
 from pathlib import Path
 
 from sources.drafts import NoteDraft, PromptDraft
+from sources.query import parse
+from sources.storage.contract import Search
+from sources.storage.search.text_search import TextSearch
 from sources.storage.search.vocabulary import VocabularyMemory
 from sources.storage.sqlite.collections import UserDatabases
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.index.statistics import COUNTS_MAX
+from sources.storage.sqlite.search.fts5_engine import TARGETS
 from sources.storage.tables.kind_tables import PROMPTS
 from sources.storage.tables.sql import NOTES_INDEX, TextIndex
 from tests.sources.storage.library_fixture import open_sqlite
@@ -114,6 +118,35 @@ async def test_an_index_without_rows_is_not_asked_for_words(tmp_path: Path) -> N
 
     assert rows == [1, 0]
     assert [sql.count("notes_index MATCH") for sql in statements] == [2]
+
+
+async def test_entries_with_all_words_are_looked_for_only_if_each_word_occurs(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
+        await ada.notes.create(NoteDraft(content="tea"))
+        await ada.notes.create(NoteDraft(content="tea and milk"))
+        databases = UserDatabases(libraries.data_root, libraries.context("ada").user_id, make_options())
+
+        def search(query: str, connection: JobConnection) -> tuple[list[str], bool]:
+            """Returns the texts of the hits, and whether entries with all words were looked for."""
+            statements: list[str] = []
+            statistics = databases.reader.statistics(None)
+            connection.set_trace_callback(statements.append)
+            page = TextSearch(
+                connection,
+                TARGETS["notes"],
+                Search(query=parse(query), limit=10, deadline_ms=10_000),
+                statistics,
+                1_000,
+            ).run()
+            connection.set_trace_callback(None)
+            texts = [match.hit().text for match in page.matches]
+            return texts, any(" AND " in sql and "rowid IN (SELECT rowid" in sql for sql in statements)
+
+        found = [await databases.chacha.read("notes", partial(search, text)) for text in ("tea milk", "tea coffee")]
+        await databases.close()
+
+    # Both notes match "tea coffee" alike, and the newer one is first.
+    assert found == [(["tea and milk", "tea"], True), (["tea", "tea and milk"], False)]
 
 
 async def test_row_count_of_an_index_follows_writes_and_deletions(tmp_path: Path) -> None:

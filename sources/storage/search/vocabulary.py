@@ -386,13 +386,11 @@ _EVIDENCE_WORDS = 2
 
 
 class _Attempt(Struct, frozen=True):
-    """A word of the query for which near words are looked up: its place, its token, the words that these have to occur
-    with, and whether it occurs nowhere."""
+    """A word of the query for which near words are looked up: its place, its token, and whether it occurs nowhere."""
 
     index: int
     word: Word
     token: str
-    others: Sequence[Word]
     is_unknown: bool
 
 
@@ -414,17 +412,24 @@ class Spelling:
         """Returns the query with near words, or None if there are none."""
         words = [term.word for term in self._query.terms]
         # Those of the library, which are the same for all sources of a search, and can be none for human-only text.
-        rows = [self._count(word) or count for count, word in zip(self._text_search.count_terms(), words, strict=True)]
+        in_library = self._statistics.count_each_in_library(self._connection, [*map(self._match_text, words)])
+        rows = [count or own for count, own in zip(in_library, self._text_search.count_terms(), strict=True)]
         known = [word for count, word in sorted(zip(rows, words, strict=True), key=itemgetter(0)) if count]
         tried: list[_Attempt] = []
         for index, (word, count) in enumerate(zip(words, rows, strict=True)):
             token = None if index in self._query.time_terms else single_token(word)
-            if token is not None and len(tried) < _ATTEMPTS_MAX and (not count or self._matches_little(word)):
-                others = [other for other in known if other is not word][:_EVIDENCE_WORDS]
-                tried.append(_Attempt(index, word, token, others, not count))
+            matches_little = len(words) == 1 and in_library[index] < LITTLE_ROWS
+            if token is not None and len(tried) < _ATTEMPTS_MAX and (not count or matches_little):
+                tried.append(_Attempt(index, word, token, not count))
+        # The words that near words have to occur with: a single word that occurs has no others. If they occur nowhere
+        # together, as in half of the searches with an unknown word, no vocabulary needs to be read.
+        rarest = known[:_EVIDENCE_WORDS] if len(words) > 1 else []
+        others = tuple([word for word in words if word in rarest])
+        if not tried or (len(others) > 1 and not self._count(AllOf(others))):
+            return None
         # Each step for all words, because an engine may have to ask a server.
-        compounds = self._occurring(tried, self._compounds(tried))
-        similar = self._occurring(tried, self._similar(tried))
+        compounds = self._occurring(tried, self._compounds(tried), others)
+        similar = self._occurring(tried, self._similar(tried), others)
         near: list[Term] = []
         notes: list[str] = []
         for attempt, own_compounds, own_similar in zip(tried, compounds, similar, strict=True):
@@ -433,17 +438,16 @@ class Spelling:
             near += [Term(one, count, near=attempt.index) for one in (*own_compounds, *own_similar)]
         return with_near_terms(self._query, near, notes) if near else None
 
-    def _matches_little(self, word: Word) -> bool:
-        return len(self._query.terms) == 1 and self._count(word) < LITTLE_ROWS
-
-    def _occurring(self, tried: Sequence[_Attempt], near: Sequence[Sequence[Word]]) -> list[list[Word]]:
+    def _occurring(
+        self, tried: Sequence[_Attempt], near: Sequence[Sequence[Word]], others: Sequence[Word]
+    ) -> list[list[Word]]:
         """Returns the near words that occur together with the rarest other words of the query. Without that, a word
         that is spelled correctly and merely unknown would be taken for any similar word."""
         matches = {
-            (attempt.index, word.text): self._match_text(AllOf((word, *attempt.others)))
+            (attempt.index, word.text): self._match_text(AllOf((word, *others)))
             for attempt, words in zip(tried, near, strict=True)
             for word in words
-            if attempt.others
+            if others
         }
         counts = self._statistics.count_each_in_library(self._connection, [*matches.values()]) if matches else []
         missing = {key for key, count in zip(matches, counts, strict=True) if not count}

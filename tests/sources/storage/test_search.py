@@ -14,7 +14,7 @@ from sources.query import parse
 from sources.records import Hit, HitPage
 from sources.storage.contract import Corpus, Library, Search
 from tests.sources.storage.item_kinds import ITEM_KINDS, ItemKind
-from tests.sources.storage.library_fixture import LibraryFixture, ids, make_search
+from tests.sources.storage.library_fixture import LibraryFixture, OpenLibraries, ids, make_search
 from tests.tiers import examples
 
 pytestmark = pytest.mark.postgres
@@ -260,3 +260,26 @@ async def test_a_page_of_filtered_messages_has_a_total(ada: Library) -> None:
         page, whole = [await ada.chats.search(make_search("tea", limit=limit, **filters)) for limit in (1, 100)]
         assert len(whole.hits) >= 4
         assert (len(page.hits), page.has_more, page.total) == (1, True, len(whole.hits))
+
+
+# -- near words --------------------------------------------------------------------------------------------------------
+
+
+async def near_words(library: Library, query: str) -> list[str]:
+    page = await library.notes.search(make_search(query))
+    return [term.word.text for term in page.query.terms if term.near is not None] if page.query else []
+
+
+async def test_no_vocabulary_is_read_if_the_known_words_occur_nowhere_together(open_libraries: OpenLibraries) -> None:
+    async with open_libraries() as libraries, libraries.library("ada") as ada:
+        vocabularies = libraries.engine._options.vocabularies  # type: ignore[attr-defined]
+        for text in ("tea", "milk and a lighthouse", "sugar"):
+            await ada.notes.create(NoteDraft(content=text))
+        apart, apart_bytes = await near_words(ada, "tea milk lighthuose"), vocabularies.size_bytes
+        await ada.notes.create(NoteDraft(content="milk and tea"))
+        together = await near_words(ada, "tea milk lighthuose")
+        await ada.notes.create(NoteDraft(content="milk and tea at the lighthouse"))
+        near, near_bytes = await near_words(ada, "tea milk lighthuose"), vocabularies.size_bytes
+
+    assert (apart, apart_bytes, together, near) == ([], 0, [], ["lighthouse"])
+    assert near_bytes > 0

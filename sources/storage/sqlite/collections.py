@@ -23,6 +23,7 @@ from sources.storage.collections.chats import Chats, exact_hits, message_hits
 from sources.storage.collections.library import StoredLibrary
 from sources.storage.contract import Corpus, ExactSearch, MessageSearch
 from sources.storage.quota import UserQuota
+from sources.storage.search.text_search import TextSearch
 from sources.storage.shared_part import permitted_sources
 from sources.storage.sqlite.connection.connection import JobConnection, Work
 from sources.storage.sqlite.connection.database import Database, FileMeter, LibraryReader
@@ -55,12 +56,20 @@ class SqliteCollection(collection.StoredCollection[RecordT, DraftT, collection.I
         self._file = databases.by_source.get(source, databases.chacha)
         super().__init__(source, self._file, settings, client_id, is_agent=is_agent)
         self.target = TARGETS[source]
-        self._statistics = databases.reader.statistics(settings.sources)
+        self._statistics = self._counts = databases.reader.statistics(settings.sources)
         self._vector_memory = settings.vector_memory
         self._index_builder = databases.index_builder
 
     async def _read_file(self, work: Work[T], deadline_ms: int | None = None) -> T:
         return await self._file.read(self.source, work, deadline_ms)
+
+    def _correct(self, connection: sql.SqlConnection, text_search: TextSearch) -> ParsedQuery | None:
+        """Once for all sources of a call: near words are those of the library."""
+        assert isinstance(connection, JobConnection)
+        query, known = text_search.search.query, self._counts.corrected(connection, text_search.target.index)
+        if query not in known:
+            known[query] = super()._correct(connection, text_search)
+        return known[query]
 
     async def _query_vector(self, semantic: SemanticService, current: ModelInfo, text: str) -> QueryMeaning:
         database = self._file

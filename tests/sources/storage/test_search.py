@@ -270,6 +270,35 @@ async def near_words(library: Library, query: str) -> list[str]:
     return [term.word.text for term in page.query.terms if term.near is not None] if page.query else []
 
 
+async def test_near_words_follow_the_writes_of_this_process_and_of_others(open_libraries: OpenLibraries) -> None:
+    async with (
+        open_libraries() as libraries,
+        open_libraries() as others,
+        libraries.library("ada") as ada,
+        others.library("ada") as elsewhere,
+        libraries.library("ben") as ben,
+    ):
+        await ben.notes.create(NoteDraft(title="Foreign", content="The harbour, the harbouring and the harbours"))
+        await ada.notes.create(NoteDraft(title="Own", content="The lighthouse"))
+        found = []
+        for library in (ada, elsewhere):
+            found += [await near_words(one, "harbuor") for one in (ada, elsewhere, ben)]
+            note = await library.notes.create(NoteDraft(title="Port", content="The harbour"))
+            found += [await near_words(one, "harbuor") for one in (ada, elsewhere)]
+            await library.notes.delete(note.id)
+
+    assert found == [[], [], ["harbour"], ["harbour"], ["harbour"]] * 2
+
+
+async def test_near_words_of_human_only_messages_are_those_of_their_own_index(ada: Library) -> None:
+    hidden = MessageDraft(role="user", content="The lighthouse", metadata={"human_only": True})
+    await ada.chats.create(ConversationDraft(title="Talk"), [hidden, MessageDraft(role="user", content="The harbour")])
+
+    pages = [await ada.chats.search(make_search(query)) for query in ("lighthuose", "harbuor")]
+
+    assert [[hit.text for hit in page.hits] for page in pages] == [["The lighthouse"], ["The harbour"]]
+
+
 async def test_no_vocabulary_is_read_if_the_known_words_occur_nowhere_together(open_libraries: OpenLibraries) -> None:
     async with open_libraries() as libraries, libraries.library("ada") as ada:
         vocabularies = libraries.engine._options.vocabularies  # type: ignore[attr-defined]

@@ -202,11 +202,12 @@ class CorpusStatistics:
         # The file that an index is in.
         self._kinds: dict[str, str] = {}
         # Of the current job: its connection and number, the files that it has refreshed, the content of its indexes,
-        # and how common terms are in the library. All sources of a search need the same.
+        # how common terms are in the library, and corrected queries. All sources of a search need the same.
         self._job = (0, 0)
         self._refreshed: set[str] = set()
         self._contents: dict[str, IndexContent] = {}
         self._corpora: dict[tuple[str, ...], Corpus] = {}
+        self._corrected: dict[str, dict[ParsedQuery, ParsedQuery | None]] = {}
 
     def refresh(self, connection: JobConnection) -> None:
         """Drops counts that a write made obsolete. Must be called in each job that counts."""
@@ -215,7 +216,15 @@ class CorpusStatistics:
             self._refreshed.clear()
             self._contents.clear()
             self._corpora.clear()
+            self._corrected.clear()
             self._job = job
+
+    def corrected(self, connection: JobConnection, index: TextIndex) -> dict[ParsedQuery, ParsedQuery | None]:
+        """Returns what queries for an index were corrected to in this job: the same for all indexes that are counted in
+        the library. Words of another one, such as that of human-only messages, are near words only for itself."""
+        self.refresh(connection)
+        is_counted = index in self._file_of(connection, index).indexes
+        return self._corrected.setdefault("" if is_counted else index.table, {})
 
     def count_matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
         """Counts the rows of an index that match."""

@@ -191,6 +191,9 @@ _BETWEEN_VALUES = "\x01"
 _BATCH_ROWS = 2_000
 
 
+_NO_FILTER = SqlFilter()
+
+
 def _text_filter(connection: PostgresConnection, target: SearchTarget, search: Search) -> SqlFilter:
     conditions = SqlFilter()
     is_chats = target.table == "conversations"
@@ -274,6 +277,8 @@ class TsqueryEngine:
     tier_sql = EntrySql
 
     def filter(self, connection: PostgresConnection, target: SearchTarget, search: Search) -> SqlFilter:
+        if search.is_unrestricted:
+            return _NO_FILTER
         return target.filter(search) & _text_filter(connection, target, search)
 
     def compiler(self, target: SearchTarget | None = None, fields: Sequence[str] = ()) -> Callable[[Expression], str]:

@@ -57,8 +57,6 @@ from tests.servers.valkey import own_valkey
 _STARTS_WITHIN_S = 60.0
 # How many libraries one backend searches to see how much it grows.
 _BACKEND_LIBRARIES = 300
-# Of the server and of the plain SQL.
-_STATEMENT_CACHE = 1_000
 _PASSED_SETTINGS = (
     "data_dir",
     "port",
@@ -66,7 +64,6 @@ _PASSED_SETTINGS = (
     "storage_url",
     "session_url",
     "semantic_model",
-    "postgres_statement_cache",
     "rate_user_per_minute",
     "rate_tool_per_minute",
 )
@@ -279,7 +276,6 @@ def server_settings(directory: Path, storage_url: str, session_url: str) -> Sett
         storage_url=storage_url,
         session_url=session_url,
         semantic_model="off",
-        postgres_statement_cache=_STATEMENT_CACHE,
         rate_user_per_minute=1e6,
         rate_user_burst=1_000_000,
         rate_tool_per_minute=1e6,
@@ -337,7 +333,7 @@ async def compare(
     url: str, pid: int, settings: Settings, users: Sequence[LibraryUser], effort: Effort
 ) -> tuple[Comparison, CheckedClient]:
     """Runs the same queries of the same users as plain SQL and as calls of the server with this pid."""
-    connection = await asyncpg.connect(settings.storage_url, statement_cache_size=_STATEMENT_CACHE)
+    connection = await asyncpg.connect(settings.storage_url, statement_cache_size=1_000)
     own_backend = await connection.fetchval("SELECT pg_backend_pid()")
     client, plain = await CheckedClient.open(url), PlainSearch(connection)
     choice, queries = random.Random(SEED), make_queries("compare")

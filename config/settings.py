@@ -260,9 +260,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 9
     postgres_statement_cache: Annotated[
         int,
-        _number("statements", 0, 100_000),
-        "Prepared statements per connection to PostgreSQL. 0 behind PgBouncer in transaction mode before version 1.21.",
-    ] = 0
+        _number("statements", -1, 100_000),
+        "Prepared statements per connection to PostgreSQL. -1: 1000, or 0 if a connection pooler is found. Some "
+        "poolers, such as PgBouncer from version 1.21 on, support more than 0.",
+    ] = -1
 
     durability: Annotated[
         Literal["normal", "full"],

@@ -87,10 +87,16 @@ def decode_rows(text: str | None) -> Sequence[Row]:
 _CLOSE_TIMEOUT_S = 2.0
 
 
+# Prepares statements unless there is a connection pooler.
+AUTOMATIC = -1
+_STATEMENT_CACHE = 1_000
+
+
 class ConnectionOptions(Struct, frozen=True, kw_only=True):
-    """`statement_cache` must be 0 behind a connection pooler that does not support prepared statements. A connection is
-    replaced after `lifetime_s`, so that connections move to a server that was added behind the address. It counts as
-    lost if a statement gets no answer for `silence_max_s` after its time limit."""
+    """`statement_cache` is the number of statements that stay prepared, or `AUTOMATIC`. It must be 0 behind a pooler
+    that does not support them. A connection is replaced after `lifetime_s`, so that connections move to a server that
+    was added behind the address. It counts as lost if a statement gets no answer for `silence_max_s` after its time
+    limit."""
 
     url: str
     connect_timeout_s: float = 5.0
@@ -169,24 +175,10 @@ class PostgresConnection:
 
     @classmethod
     def connect(cls, options: ConnectionOptions) -> Self:
-        try:
-            import asyncpg  # noqa: PLC0415 - an extra
-            from asyncpg.connect_utils import SessionAttribute  # noqa: PLC0415 - as above
-        except ImportError:
-            raise ConfigurationError(
-                "storage_url: PostgreSQL needs the package asyncpg; install the extra postgres of florilegium"
-            ) from None
         # Not uvloop, which takes 171 instead of 130 µs for a statement: it takes longer to start and stop for each.
         loop = asyncio.new_event_loop()
-        connecting = asyncpg.connect(
-            options.url,
-            timeout=options.connect_timeout_s,
-            statement_cache_size=options.statement_cache,
-            # Of several servers, one is the primary; which one can change.
-            target_session_attrs=SessionAttribute.read_write if has_several_hosts(options.url) else None,
-        )
         try:
-            connection = cls(loop.run_until_complete(connecting), loop, options)
+            connection = cls(loop.run_until_complete(_connect(options)), loop, options)
         except BaseException:
             POSTGRES_EVENTS.add("refused")
             loop.close()
@@ -350,6 +342,43 @@ class PostgresConnection:
         self._is_lost = True
         self._connection.terminate()
         self._task.cancel()
+
+
+async def _connect(options: ConnectionOptions) -> "asyncpg.Connection[Any]":
+    """Planning the statement of a search takes the server five times as long as running it, so statements should stay
+    prepared. A pooler that shares connections may not support that. It has process ids of its own for cancelling."""
+    try:
+        import asyncpg  # noqa: PLC0415 - an extra
+        from asyncpg.connect_utils import SessionAttribute  # noqa: PLC0415 - as above
+    except ImportError:
+        raise ConfigurationError(
+            "storage_url: PostgreSQL needs the package asyncpg; install the extra postgres of florilegium"
+        ) from None
+    has_choice, is_automatic = has_several_hosts(options.url), options.statement_cache == AUTOMATIC
+
+    async def connect(statement_cache: int) -> "asyncpg.Connection[Any]":
+        return await asyncpg.connect(
+            options.url,
+            timeout=options.connect_timeout_s,
+            statement_cache_size=statement_cache,
+            # The statement of a search is long, and is needed as long as the connection is used.
+            max_cacheable_statement_size=0,
+            max_cached_statement_lifetime=0,
+            # Of several servers, one is the primary; which one can change.
+            target_session_attrs=SessionAttribute.read_write if has_choice else None,
+        )
+
+    # asyncpg itself runs statements to choose a server, which must not stay prepared in a pooler.
+    statement_cache = (0 if has_choice else _STATEMENT_CACHE) if is_automatic else options.statement_cache
+    connection = await connect(statement_cache)
+    if is_automatic:
+        is_own = f"SELECT WHERE pg_backend_pid() = {connection.get_server_pid():d}"
+        status = await connection.execute(is_own, timeout=options.connect_timeout_s)
+        wanted = _STATEMENT_CACHE if status == "SELECT 1" else 0
+        if wanted != statement_cache:
+            await connection.close(timeout=_CLOSE_TIMEOUT_S)
+            connection = await connect(wanted)
+    return connection
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 from auth.context import READ
 from auth.registry import Registry
 from config.paths import DataRoot
-from config.postgres.connection import ConnectionOptions
+from config.postgres.connection import AUTOMATIC, ConnectionOptions
 from config.settings import Settings
 from sources.drafts import NoteDraft
 from sources.storage.contract import Libraries, Library
@@ -42,9 +42,8 @@ def open_engine(url: str, root: Path, added: int = 0) -> tuple[PostgresLibraries
         for number in range(added)
     )
     schemas = LibrarySchemas(migrations)
-    engine = PostgresLibraries(
-        PostgresOptions(url=url, connections=CLIENTS, lock_timeout_ms=10_000), Settings(), schemas=schemas
-    )
+    options = PostgresOptions(url=url, connections=CLIENTS, lock_timeout_ms=10_000, statement_cache=AUTOMATIC)
+    engine = PostgresLibraries(options, Settings(), schemas=schemas)
     return engine, LibraryFixture(DataRoot(root), cast("Libraries", engine), Clock())
 
 

@@ -1,7 +1,8 @@
 """A proxy before PostgreSQL that loses the connection at a COMMIT, before the server receives it or after it, or passes
-on no answers for a while, as if the server hangs."""
+on no answers for a while, as if the server hangs. It can also look like a connection pooler."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Literal
@@ -9,14 +10,19 @@ from urllib.parse import urlsplit, urlunsplit
 
 # The message of a simple query: its type, its length and a text that ends with NUL.
 _COMMIT = b"Q\x00\x00\x00\x0bCOMMIT\x00"
+# That of the data for cancelling: its type, its length, and the process id.
+_PROCESS_ID = re.compile(rb"(K\0\0\0\x0c)....", re.DOTALL)
 _READ_BYTES = 65_536
 
 Loss = Literal["before", "after"]
 
 
 class CommitProxy:
-    def __init__(self, url: str) -> None:
+    """With `is_pooler`, clients get a process id that is not the server's, as from connection poolers."""
+
+    def __init__(self, url: str, *, is_pooler: bool = False) -> None:
         self._upstream = urlsplit(url)
+        self._is_pooler = is_pooler
         self._loss: Loss | None = None
         self._mark = b""
         self._answers = asyncio.Event()
@@ -24,7 +30,7 @@ class CommitProxy:
         self.url = url
 
     def lose_next(self, loss: Loss, after: bytes) -> None:
-        """Loses the next connection that commits a transaction in whose statements `after` occurs."""
+        """Loses the next connection that commits a transaction in whose statements or parameters `after` occurs."""
         self._loss, self._mark = loss, after
 
     @contextmanager
@@ -48,7 +54,7 @@ class CommitProxy:
 
     async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         server, to_server = await asyncio.open_connection(self._upstream.hostname, self._upstream.port)
-        responses = asyncio.create_task(_copy(server, to_client, self._answers))
+        responses = asyncio.create_task(_copy(server, to_client, self._answers, is_pooler=self._is_pooler))
         is_marked = False
         try:
             while data := await client.read(_READ_BYTES):
@@ -82,10 +88,14 @@ class CommitProxy:
             await server.read(_READ_BYTES)
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, allowed: asyncio.Event) -> None:
+async def _copy(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, allowed: asyncio.Event, *, is_pooler: bool
+) -> None:
     try:
         while data := await reader.read(_READ_BYTES):
             await allowed.wait()
+            if is_pooler:
+                data = _PROCESS_ID.sub(b"\\1pool", data)
             writer.write(data)
             await writer.drain()
         # A client that closes its connection waits until the server has closed it, too.

@@ -7,6 +7,7 @@ import pytest
 
 from config.errors import DatabaseUnavailable, StorageError
 from config.postgres.connection import (
+    AUTOMATIC,
     ConnectionOptions,
     ConnectionThreads,
     PostgresConnection,
@@ -64,6 +65,28 @@ def test_of_several_hosts_one_that_accepts_writes_is_used(connection: PostgresCo
     connection.run_script(f'ALTER DATABASE "{database}" SET default_transaction_read_only = on')
     with pytest.raises(StorageError), postgres_errors():
         PostgresConnection.connect(options)
+
+
+@pytest.mark.parametrize("hosts", ["", "127.0.0.1:1,"])
+@pytest.mark.parametrize("is_pooler", [False, True])
+async def test_statements_stay_prepared_unless_there_is_a_pooler(
+    database_url: str, hosts: str, *, is_pooler: bool
+) -> None:
+    def prepared_statements(db: PostgresConnection) -> list[str]:
+        assert db.execute("SELECT 1 + ?1", (1,)).fetchone() == (2,)
+        rows = db.execute("SELECT statement FROM pg_catalog.pg_prepared_statements ORDER BY prepare_time").fetchall()
+        return [statement for (statement,) in rows]
+
+    async with CommitProxy(database_url, is_pooler=is_pooler).running() as proxy:
+        [account, address] = proxy.url.split("@")
+        options = ConnectionOptions(url=f"{account}@{hosts}{address}", statement_cache=AUTOMATIC)
+        threads = ConnectionThreads(options, 1, "test")
+        try:
+            statements = await threads.run(READING, prepared_statements)
+        finally:
+            await threads.close()
+
+    assert statements[:1] == ([] if is_pooler else ["SELECT 1 + $1"])
 
 
 def test_work_that_raises_changes_nothing(connection: PostgresConnection) -> None:

@@ -103,14 +103,20 @@ class LibraryTransaction(Transaction, frozen=True, kw_only=True):
     has_role: bool = True
     # "vectors" lets writers wait, but is none of them: vectors are no content of the library.
     mode: TransactionMode = "read"
+    # The number of writes when the caller last read the state of the library, if it did.
+    known_version: str = ""
 
     def begin(self) -> str:
         """The message ends with a statement that finds the library. Without a row, another process has removed it. A
-        write counts itself there, and thereby locks the library."""
+        write counts itself there, and thereby locks the library. For a read, a second row says that there was no write
+        since the version that is known: of a message without parameters, asyncpg returns only the number of rows."""
         own_row = f"WHERE tenant_id = '{self.tenant}' AND name = '{WRITES}'"
         match self.mode:
             case "read":
-                find = f"SELECT 1 FROM {_STATE} {own_row}"
+                rows = "1"
+                if self.known_version:
+                    rows = f"unnest(CASE value WHEN '{int(self.known_version):d}' THEN ARRAY[1, 1] ELSE ARRAY[1] END)"
+                find = f"SELECT {rows} FROM {_STATE} {own_row}"
             case "write":
                 find = f"UPDATE {_STATE} SET value = CAST(CAST(value AS BIGINT) + 1 AS TEXT) {own_row}"
             case "vectors":
@@ -178,6 +184,8 @@ class LibraryConnection(PostgresConnection):
     job: LibraryJob[Any] | None = None
     # Whose library the transaction uses. None in one of the control data, which cannot use any.
     tenant: str | None = None
+    # Whether the library has the version that its reader knows.
+    is_unchanged: bool = False
     changes: dict[str, set[int]]
     # Pending rows: items by table, and the parameters of other statements by their SQL.
     _items: dict[str, list[_ItemRow]]
@@ -190,6 +198,7 @@ class LibraryConnection(PostgresConnection):
         status = super().begin(transaction)
         if self.tenant is not None and status.endswith(" 0"):
             raise LibraryRemoved
+        self.is_unchanged = self.tenant is not None and status == "SELECT 2"
         return status
 
     def enter_library(self, tenant: str, *statements: str, has_role: bool) -> None:

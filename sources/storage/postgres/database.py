@@ -31,7 +31,7 @@ from sources.storage.postgres.connection import (
     job_errors,
     translate,
 )
-from sources.storage.postgres.index.entries import known_index_state
+from sources.storage.postgres.index.entries import keep_index_state, known_index_state
 from sources.storage.postgres.index.index_update import IndexUpdate, index_changes, is_outdated
 from sources.storage.postgres.jobs import IndexBuilds, JobThreads
 from sources.storage.postgres.schema import LibrarySchemas
@@ -147,10 +147,12 @@ class PostgresDatabase:
     async def _run_joint_read(self, joint: JointRead) -> None:
         """Its parts are repeated as jobs of their own, not the job. A library that exists is opened in the same
         transaction."""
-        tenant, has_ended = self._tenant, asyncio.Event()
+        tenant, state, has_ended = self._tenant, self.counts.state, asyncio.Event()
         searches = [part.work for part in joint.parts if isinstance(part.work, SearchWork)]
 
         def work(connection: LibraryConnection) -> None:
+            if connection.is_unchanged and state is not None:
+                keep_index_state(connection, state)
             if searches:
                 cast("Any", searches[0].collection).read_ahead(connection, searches)
             joint.work(connection)
@@ -162,7 +164,7 @@ class PostgresDatabase:
             await self._options.prepare()
             run = partial(self._find_and_run, work)
             self.index_update.start(after=has_ended)
-        transaction = partial(self._transaction, "read", tenant)
+        transaction = partial(self._transaction, "read", tenant, known_version=state.version if state else "")
         limit_s = max([part.limit_s for part in joint.parts])
         try:
             await self._options.threads.run(
@@ -302,13 +304,21 @@ class PostgresDatabase:
         # They are kept by the number of writes, which starts from 0 again in a new library.
         self.counts.forget()
 
-    def _transaction(self, mode: TransactionMode, tenant: str | None, remaining_ms: int) -> Transaction:
+    def _transaction(
+        self, mode: TransactionMode, tenant: str | None, remaining_ms: int, *, known_version: str = ""
+    ) -> Transaction:
         """Without a tenant, it begins in the control data, where it is looked up."""
         options = self._options
         make = (
             Transaction
             if tenant is None
-            else partial(LibraryTransaction, tenant=tenant, mode=mode, has_role=options.schemas.has_role)
+            else partial(
+                LibraryTransaction,
+                tenant=tenant,
+                mode=mode,
+                has_role=options.schemas.has_role,
+                known_version=known_version,
+            )
         )
         transaction: Transaction = make(
             schema=CONTROL_SCHEMA_NAME if tenant is None else "",

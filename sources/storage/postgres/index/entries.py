@@ -41,13 +41,15 @@ _BATCH_ROWS = 500
 # In a library with at most this many entries, a statement of a search takes little time. Then counting a term in all
 # sources takes less time than another statement, and the search of another source probably asks for it, too.
 _SMALL_INDEX_ENTRIES = 5_000
-# `rows` are the numbers of entries by kind, all of which are counted only in a small library.
+# `rows` are the numbers of entries by kind, all of which are counted only in a small library. Nothing is counted if the
+# first parameter says that the transaction knows them.
 SIZE_SQL = f"""
     size AS MATERIALIZED (
         SELECT coalesce(sum(entries), 0) <= {_SMALL_INDEX_ENTRIES} AS is_small,
             coalesce(CAST(json_object_agg(kind, entries) AS TEXT), '{{}}') AS rows
         FROM (SELECT kind, count(*) AS entries
-            FROM (SELECT kind FROM index_entries LIMIT {_SMALL_INDEX_ENTRIES + 1}) AS first GROUP BY kind) AS counted)
+            FROM (SELECT kind FROM index_entries WHERE NOT CAST(?1 AS BOOLEAN) LIMIT {_SMALL_INDEX_ENTRIES + 1})
+                AS first GROUP BY kind) AS counted)
 """
 _INDEX_STATE = "index state"
 decode_counts = Decoder(dict[int, int]).decode
@@ -229,7 +231,7 @@ def index_state(connection: PostgresConnection) -> IndexState:
     """Reads the state of the index once in each transaction: no other transaction can change what this one sees."""
     state = known_index_state(connection)
     if state is None:
-        row = connection.execute(_READ_INDEX_STATE).fetchone()
+        row = connection.execute(_READ_INDEX_STATE, (False,)).fetchone()
         state = save_index_state(connection, *row) if row else IndexState()
     return state
 
@@ -245,5 +247,9 @@ def save_index_state(
 ) -> IndexState:
     """The arguments are `STATE_COLUMNS`."""
     state = IndexState(version, is_small, decode_counts(rows) if is_small else {}, segment_version)
-    connection.known[_INDEX_STATE] = state
+    keep_index_state(connection, state)
     return state
+
+
+def keep_index_state(connection: PostgresConnection, state: IndexState) -> None:
+    connection.known[_INDEX_STATE] = state

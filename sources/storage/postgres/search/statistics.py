@@ -162,10 +162,10 @@ _TURN_MAX_S = 0.5
 # near words will be.
 _STATE_AND_COUNTS = f"""
     WITH {SIZE_SQL}, counts AS MATERIALIZED (
-        SELECT place, CASE WHEN place <= CAST(?1 AS INTEGER) OR is_small THEN {_COUNTED} END AS entries
-        FROM unnest(CAST(?2 AS TEXT[])) WITH ORDINALITY AS wanted (match, place), size
+        SELECT place, CASE WHEN place <= CAST(?2 AS INTEGER) OR is_small THEN {_COUNTED} END AS entries
+        FROM unnest(CAST(?3 AS TEXT[])) WITH ORDINALITY AS wanted (match, place), size
     ), choice AS MATERIALIZED (
-        SELECT is_small AND NOT EXISTS (SELECT 1 FROM counts WHERE place <= CAST(?3 AS INTEGER) AND entries = '{{}}')
+        SELECT is_small AND NOT EXISTS (SELECT 1 FROM counts WHERE place <= CAST(?4 AS INTEGER) AND entries = '{{}}')
             AS is_read FROM size
     )
     SELECT {STATE_COLUMNS}, ARRAY(SELECT entries FROM counts ORDER BY place), is_read
@@ -185,7 +185,7 @@ FirstPage = tuple[EntrySql, tuple[int, int, int]]
 
 @lru_cache
 def _state_and_pages(pages: tuple[tuple[str, int], ...]) -> str:
-    columns = "".join([f", CASE WHEN is_read THEN {rows} END" for rows in rows_as_json(pages, first=4)])
+    columns = "".join([f", CASE WHEN is_read THEN {rows} END" for rows in rows_as_json(pages, first=5)])
     return f"{_STATE_AND_COUNTS}{columns} FROM state, size, choice WHERE name = 'writes'"
 
 
@@ -195,7 +195,8 @@ class IndexCounts:
     def __init__(self, vocabularies: VocabularyMemory) -> None:
         self.vocabularies = vocabularies
         self.near_words = NearWordsMemory()
-        self.version = ""
+        # As it was last read. What follows belongs to its version.
+        self.state: IndexState | None = None
         # By the compiled expression, and by the number of the kind.
         self.matches: dict[str, dict[int, int]] = {}
         self.statements: dict[tuple[str, Any], int] = {}
@@ -214,12 +215,13 @@ class IndexCounts:
 
     def forget(self) -> None:
         """Called when the library was removed: another that is created in its place has the same versions."""
-        self.near_words, self.matches, self.statements, self.version = NearWordsMemory(), {}, {}, ""
+        self.near_words, self.matches, self.statements, self.state = NearWordsMemory(), {}, {}, None
 
-    def refresh(self, version: str) -> None:
-        if version != self.version or len(self.matches) + len(self.statements) > _COUNTS_MAX:
+    def refresh(self, state: IndexState) -> None:
+        is_other = self.state is None or state.version != self.state.version
+        if is_other or len(self.matches) + len(self.statements) > _COUNTS_MAX:
             self.matches, self.statements = {}, {}
-            self.version = version
+            self.state = state
 
 
 @lru_cache
@@ -242,7 +244,7 @@ class EntryStatistics:
         """The first count of a transaction reads the state of the index, too."""
         state = known_index_state(connection)
         if state is not None:
-            self._known.refresh(state.version)
+            self._known.refresh(state)
 
     def read_ahead(
         self, connection: LibraryConnection, query: ParsedQuery | None = None, *, is_corrected: bool = False
@@ -252,8 +254,10 @@ class EntryStatistics:
         replaces the query of all searches. Unless words were looked up already (`is_corrected`), no candidates are
         read if one is unknown."""
         state = known_index_state(connection)
-        if state is not None and not state.is_small:
-            return
+        if state is not None:
+            if not state.is_small:
+                return
+            self._known.refresh(state)
         kinds: dict[str, list[EntryKind]] = {}
         pages: list[FirstPage] = []
         queries: dict[ParsedQuery, bool] = {}
@@ -334,10 +338,9 @@ class EntryStatistics:
 
     def vocabulary(self, connection: LibraryConnection, own_index: TextIndex, words_max: int) -> EntryVocabulary:
         """Human-only messages are read only if their own index is searched."""
-        self._require_state(connection)
+        version = self._require_state(connection).version.encode()
         known, kinds = self._known, {kind.index: kind for kind in self._kinds}
         kinds[own_index.table] = ENTRY_KINDS[own_index.table]
-        version = known.version.encode()
         sources = [EntryWords(kind, version, self._count_rows(connection, kind)) for _, kind in sorted(kinds.items())]
         return EntryVocabulary(sources, known.near_words, words_max, connection, known.vocabularies)
 
@@ -357,7 +360,7 @@ class EntryStatistics:
     def _require_state(self, connection: LibraryConnection) -> IndexState:
         """Must be called before anything is looked up in `_known`."""
         state = index_state(connection)
-        self._known.refresh(state.version)
+        self._known.refresh(state)
         return state
 
     def _read_state(
@@ -371,6 +374,7 @@ class EntryStatistics:
     ) -> None:
         """Reads the state of the index, counts what is not known, and reads the pages, in one statement. The first
         groups are counted in a large library, too (`own`), or needed for the pages (`required`)."""
+        state = known_index_state(connection)
         with self._known.turn():
             unknown = self._unknown(groups)
             own, required = (len(self._unknown(groups[:count])) for count in (own, required))
@@ -379,11 +383,11 @@ class EntryStatistics:
             statements = [match_sql.select_candidates(*page) for match_sql, page in pages]
             sql = _state_and_pages(tuple([(sql, len(parameters)) for sql, parameters in statements]))
             values = [value for _, parameters in statements for value in parameters]
-            row = connection.execute(sql, (own, list(unknown), required, *values)).fetchone()
+            row = connection.execute(sql, (state is not None, own, list(unknown), required, *values)).fetchone()
             if row is None:
                 return
-            *state, counts, is_read = row[: len(row) - len(pages)]
-            self._known.refresh(save_index_state(connection, *state).version)
+            *columns, counts, is_read = row[: len(row) - len(pages)]
+            self._known.refresh(state or save_index_state(connection, *columns))
             self._save_counts(unknown, counts)
             if is_read and pages:
                 connection.known[HAS_CANDIDATES] = True

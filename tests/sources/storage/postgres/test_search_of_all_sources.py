@@ -93,6 +93,27 @@ async def test_a_search_runs_few_statements(
         assert _statements(engine) - before <= expected_statements
 
 
+async def test_what_another_server_wrote_since_the_last_search_is_found(open_engine: OpenEngine) -> None:
+    """A search keeps the words and the size of the library for the next one, unless something was written."""
+    async with open_engine() as (_, here), open_engine() as (_, there):
+        async with here.library("ada") as library:
+            await _fill(library, "ada")
+        aggregator = _aggregator(here)
+        for _ in range(2):
+            assert await _search(aggregator, here, "ada", "zeppelin") == []
+            assert ("notes", "Lisbon of ada") in await _search(aggregator, here, "ada", "zeppelin trams film")
+
+        async with there.library("ada") as library:
+            note = await library.notes.create(NoteDraft(title="Airship", content="The zeppelin of 1937"))
+            await library.characters.create(CharacterDraft(name="Captain", description="She flies a zeppelin"))
+        found = [("characters", "Captain"), ("notes", "Airship")]
+        assert await _search(aggregator, here, "ada", "zeppelin") == found
+
+        async with there.library("ada") as library:
+            await library.notes.delete(note.uuid)
+        assert await _search(aggregator, here, "ada", "zeppelin") == found[:1]
+
+
 async def test_what_is_read_ahead_is_what_each_source_finds_alone(open_engine: OpenEngine) -> None:
     queries = ("lisbon", "trams film", "tramz film", '"in lisbon"', "lisbon NOT film", "about* -trams", "xyzzyx")
 

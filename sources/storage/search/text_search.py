@@ -352,11 +352,11 @@ class TextSearch:
     # -- window --------------------------------------------------------------------------------------------------------
     # `limit` candidates from `start` on.
 
-    def first_page(self, start: int, limit: int) -> tuple[TierSql, tuple[int, int, int]] | None:
-        """Returns what `run` will read its first candidates with if all matches can be ranked."""
+    def first_page(self, start: int, limit: int) -> tuple[TierSql, tuple[int, int, int]]:
+        """Returns what `run` will read its first candidates with if all matches can be ranked. The query must have an
+        expression."""
         expression = self.search.query.expression
-        if expression is None:
-            return None
+        assert expression is not None
         self._read_filter()
         _, _, *page = self._blocks(start, limit)
         return self._tier_sql(self._ranked_tier(expression)), (page[0], page[1], page[2])

@@ -17,10 +17,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from config.postgres.connection import decode_rows, rows_as_json
-from sources.query import ParsedQuery
+from sources.query import AllOf, ParsedQuery, Word
 from sources.query.parser import can_have_near_terms
 from sources.records import SemanticStatus
-from sources.storage.contract import Corpus
+from sources.storage.collections.collection import SearchWork
+from sources.storage.contract import Corpus, Search
 from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.index.entries import (
     ENTRY_KINDS,
@@ -40,6 +41,7 @@ from sources.storage.postgres.search.tsquery import (
     for_index,
     quote_lexeme,
     tsquery,
+    words_of,
 )
 from sources.storage.postgres.search.tsquery_engine import TSQUERY, EntrySql
 from sources.storage.search.engine import OWN_ROWS_MIN
@@ -52,6 +54,7 @@ from sources.storage.search.vocabulary import (
     word_beginnings,
 )
 from sources.storage.tables.sql import TextIndex
+from sources.text.segmentation import stem
 
 # -- vocabulary --------------------------------------------------------------------------------------------------------
 # The words of the sources of a library.
@@ -170,6 +173,8 @@ _STATE_AND_COUNTS = f"""
     )
     SELECT {STATE_COLUMNS}, ARRAY(SELECT entries FROM counts ORDER BY place), is_read
 """
+# Of so many words, all pairs are counted at once.
+_PAIRED_MAX = 3
 # What a transaction knows its searches by, and whether it has read their first candidates.
 SEARCHES = "searches"
 HAS_CANDIDATES = "has candidates"
@@ -259,45 +264,75 @@ class EntryStatistics:
                 return
             self._known.refresh(state)
         kinds: dict[str, list[EntryKind]] = {}
-        pages: list[FirstPage] = []
+        searches: list[tuple[SearchWork, Search]] = []
         queries: dict[ParsedQuery, bool] = {}
         for work in connection.known.get(SEARCHES, ()):
             search = work.search if query is None else replace(work.search, query=query, corpus=None)
-            target = work.collection.target
-            is_fused = not isinstance(work.meaning, SemanticStatus)
-            text_search = work.collection.text_search(connection, search)
-            window = (0, text_search.head_rows) if is_fused else (search.offset, search.limit)
-            first = text_search.first_page(*window)
-            if first is None or search.ranking == "meaning":
+            if search.query.expression is None or search.ranking == "meaning":
                 continue
-            match_sql, page = first
-            pages.append((match_sql, page))
-            own = ENTRY_KINDS[target.index.table]
+            searches.append((work, search))
+            target = work.collection.target
             match_text = TSQUERY.compiler(target, search.fields)
-            for match in (*[match_text(term.word) for term in search.query.terms], match_sql.tier.match):
-                kinds.setdefault(match, []).append(own)
+            for term in search.query.terms:
+                kinds.setdefault(match_text(term.word), []).append(ENTRY_KINDS[target.index.table])
             queries[search.query] = not is_corrected and not search.is_partial and can_have_near_terms(search.query)
-        required: dict[str, None] = {}
-        for read, can_correct in queries.items():
-            for place, term in enumerate(read.terms):
-                words = [compile_tsquery(term.word)]
-                token = single_token(term.word) if can_correct else None
-                if token and place not in read.time_terms:
-                    required[words[0]] = None
-                    # What is counted if a word turns out to be unknown.
-                    if (compound := compound_of(token)) is not None:
-                        words.append(compile_tsquery(compound))
-                for match in words:
-                    others = [kind for kind in kinds.get(match, ()) if kind not in self._kinds]
-                    kinds[match] = [*self._kinds, *others]
-        known = self._known.matches
-        if any(
-            not any(known[match].get(kind.number, 1) for kind in kinds[match]) for match in required if match in known
-        ):
-            pages = []
+        required, others, lacks_words = self._words_ahead(connection, state, queries)
+        pages: list[FirstPage] = []
+        for work, search in searches if not lacks_words else ():
+            text_search = work.collection.text_search(connection, search)
+            window = (search.offset, search.limit)
+            if not isinstance(work.meaning, SemanticStatus):
+                window = (0, text_search.head_rows)
+            match_sql, page = text_search.first_page(*window)
+            assert isinstance(match_sql, EntrySql)
+            pages.append((match_sql, page))
+            kinds.setdefault(match_sql.tier.match, []).append(ENTRY_KINDS[work.collection.target.index.table])
         if queries:
-            groups = [(match, kinds[match]) for match in {**required, **kinds}]
+            groups = [
+                (match, [*self._kinds, *[kind for kind in kinds.get(match, ()) if kind not in self._kinds]])
+                for match in {**required, **others, **kinds}
+            ]
             self._read_state(connection, groups, pages, required=len(required))
+
+    def _words_ahead(
+        self, connection: LibraryConnection, state: IndexState | None, queries: Mapping[ParsedQuery, bool]
+    ) -> tuple[dict[str, None], dict[str, None], bool]:
+        """Returns the words that a first page needs, what else is counted in the library, and whether a word is unknown
+        as far as can be guessed. `queries` say whether they can be corrected."""
+        required: dict[str, None] = {}
+        others: dict[str, None] = {}
+        lacks_words = False
+        for query, can_correct in queries.items():
+            occurring: list[Word] = []
+            for place, term in enumerate(query.terms):
+                match = compile_tsquery(term.word)
+                token = single_token(term.word) if can_correct and place not in query.time_terms else None
+                (required if token else others)[match] = None
+                if token and (compound := compound_of(token)) is not None:
+                    # What is counted if a word turns out to be unknown.
+                    others[compile_tsquery(compound)] = None
+                if token and self._is_unknown(connection, state, match, token):
+                    lacks_words = True
+                else:
+                    occurring.append(term.word)
+            if lacks_words and len(occurring) <= _PAIRED_MAX:
+                # Near words have to occur with two others.
+                others |= {compile_tsquery(AllOf(pair)): None for pair in itertools.combinations(occurring, 2)}
+        return required, others, lacks_words
+
+    def _is_unknown(self, connection: LibraryConnection, state: IndexState | None, match: str, token: str) -> bool:
+        """Guesses whether no source has a word, by its counts or by the words that are in memory. Nothing depends on it
+        but what is read together: all words are counted."""
+        counts = self._known.matches.get(match)
+        if counts is not None or state is None:
+            return counts is not None and not any(counts.get(kind.number, 1) for kind in self._kinds)
+        words, version, root = words_of(match), state.version.encode(), stem(token)
+        for kind in self._kinds:
+            for beginning in word_beginnings(root, state.rows.get(kind.number, 0)):
+                text = self._known.vocabularies.get((connection.tenant or "", kind.index, beginning), version)
+                if text is None or any(f" {word}" in text for word in words):
+                    return False
+        return True
 
     def count_matches(self, connection: LibraryConnection, index: TextIndex, match: str) -> int:
         [count] = self.count_each(connection, index, (match,))
@@ -310,7 +345,8 @@ class EntryStatistics:
             self._read_state(connection, groups, own=len(matches))
         is_small, known = self._require_state(connection).is_small, self._known.matches
         if any(match not in known or own.number not in known[match] for match in matches):
-            self._count_all(connection, matches, self._kinds if is_small and own in self._kinds else [own])
+            counted = self._kinds if is_small and own in self._kinds else [own]
+            self._count_groups(connection, [(match, counted) for match in matches])
         return [known[match][own.number] for match in matches]
 
     def count_rows(self, connection: LibraryConnection, index: TextIndex) -> int:
@@ -375,6 +411,9 @@ class EntryStatistics:
         """Reads the state of the index, counts what is not known, and reads the pages, in one statement. The first
         groups are counted in a large library, too (`own`), or needed for the pages (`required`)."""
         state = known_index_state(connection)
+        if state is not None and not pages:
+            self._count_groups(connection, groups)
+            return
         with self._known.turn():
             unknown = self._unknown(groups)
             own, required = (len(self._unknown(groups[:count])) for count in (own, required))
@@ -400,23 +439,20 @@ class EntryStatistics:
             return state.rows.get(kind.number, 0)
         return self.count(connection, None, _COUNT_ROWS, (kind.number,))
 
-    def _count_all(
-        self, connection: LibraryConnection, matches: Sequence[str], kinds: Sequence[EntryKind]
-    ) -> Mapping[str, Mapping[int, int]]:
-        """Counts what is not known yet, in one statement. Returns what is known."""
-        self._require_state(connection)
-        groups = [(match, kinds) for match in matches]
+    def _count_groups(self, connection: LibraryConnection, groups: Sequence[CountedMatch]) -> None:
+        """Counts what is not known yet, in one statement."""
         if self._unknown(groups):
             with self._known.turn():
                 unknown = self._unknown(groups)
                 rows = connection.execute(_COUNTS, (list(unknown),)).fetchall() if unknown else []
                 self._save_counts(unknown, [counts for (counts,) in rows])
-        return self._known.matches
 
     def _sum_counts(
         self, connection: LibraryConnection, matches: Sequence[str], kinds: Sequence[EntryKind]
     ) -> list[int]:
-        known, numbers = self._count_all(connection, matches, kinds), [kind.number for kind in kinds]
+        self._require_state(connection)
+        self._count_groups(connection, [(match, kinds) for match in matches])
+        known, numbers = self._known.matches, [kind.number for kind in kinds]
         return [sum([counts[number] for number in numbers]) for counts in [known[match] for match in matches]]
 
     def _unknown(self, groups: Iterable[CountedMatch]) -> dict[str, CountedMatch]:

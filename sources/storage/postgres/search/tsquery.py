@@ -197,6 +197,11 @@ def with_labels(match: str, labels: str) -> str:
     return _LEXEME.sub(restrict, match)
 
 
+def words_of(match: str) -> list[str]:
+    """Returns the words of a compiled expression, each with a space after it unless it is only the beginning of one."""
+    return [found[1].removeprefix(PREFIX_MARK) + ("" if found[2] else " ") for found in _LEXEME.finditer(match)]
+
+
 # Once for all sources of a search.
 @lru_cache(maxsize=512)
 def _phrase_tokens(tokens: tuple[str, ...]) -> tuple[str, ...]:

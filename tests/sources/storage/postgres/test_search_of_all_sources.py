@@ -66,18 +66,20 @@ async def test_concurrent_searches_find_the_items_of_their_user(open_engine: Ope
 
 
 @pytest.mark.parametrize(
-    ("query", "expected_statements"),
+    ("earlier", "query", "expected_statements"),
     [
         # The beginning, and the counts, entries and rows of all sources; and the ends of this search and of the one
         # before, which come after their answers.
-        ("trams film", 4),
+        ("Lisbon", "trams film", 4),
         # And the words of the library, the counts of those that are near, the text that has the spelling of one, the
         # evidence for it, and again the counts, entries and rows.
-        ("tramz film", 9),
+        ("Lisbon", "tramz film", 9),
+        # The words of the library are in memory, and the evidence is counted together with the words of the query.
+        ("tramz film", "lizbon film trams", 8),
     ],
 )
 async def test_a_search_runs_few_statements(
-    open_engine: OpenEngine, query: str, expected_statements: int, monkeypatch: pytest.MonkeyPatch
+    open_engine: OpenEngine, earlier: str, query: str, expected_statements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a busy machine too, no source runs alone.
     monkeypatch.setattr(job_queue, "_HELD_UP_MAX_S", 60.0)
@@ -87,7 +89,7 @@ async def test_a_search_runs_few_statements(
             await _fill(library, "ada")
             await library.notes.create(NoteDraft(title="Evening", content="A film about trams"))
         aggregator = _aggregator(libraries)
-        await _search(aggregator, libraries, "ada")
+        await _search(aggregator, libraries, "ada", earlier)
         before = _statements(engine)
         assert await _search(aggregator, libraries, "ada", query)
         assert _statements(engine) - before <= expected_statements

@@ -9,7 +9,7 @@
 # Without `florilegium` in PATH, only the numbers of users are compared.
 set -eu
 umask 077
-folder=$1
+folder=${1:?usage: backup-postgres.sh DIR [KEEP]}
 keep=${2:-14}
 time=$(date -u +%Y%m%dT%H%M%SZ)
 dump=$folder/$time.dump

@@ -4,7 +4,7 @@
 # it stays as DIR/TIME.partial until a run at least an hour later.
 set -eu
 umask 077
-folder=$1
+folder=${1:?usage: backup.sh DIR [KEEP]}
 keep=${2:-14}
 time=$(date -u +%Y%m%dT%H%M%SZ)
 scripts=$(dirname "$0")

@@ -3,7 +3,7 @@
 # running server is touched. Needs as much free space in TMPDIR as the backup has.
 set -eu
 umask 077
-backup=$1
+backup=${1:?usage: restore-drill.sh BACKUP}
 scratch=$(mktemp -d)
 trap 'rm -rf -- "$scratch"' EXIT
 

@@ -55,7 +55,7 @@ _OWN_STATEMENTS = (
     # People sign in with their name in any case.
     "CREATE INDEX users_by_name ON users (lower(name))",
     *EVENT_STATEMENTS,
-    # The schema of each user's library in versions before 0.2.0.
+    # The schema of each user's library in early development versions.
     """CREATE TABLE libraries (
         user_id TEXT PRIMARY KEY,
         schema_name TEXT NOT NULL UNIQUE,

@@ -228,8 +228,8 @@ Store = DataRoot | ConnectionOptions
 def migrate_store(overrides: SettingsOverrides, target: str, source: str | None, as_json: bool) -> None:
     """Copy all users and libraries from SQLite to PostgreSQL, or back.
 
-    With a PostgreSQL database as both source and target, the libraries of versions before 0.2.0, which had a schema for
-    each user, are moved to the shared tables. Otherwise that happens when a library is first used.
+    With a PostgreSQL database as both source and target, the libraries of early development versions, which had a
+    schema for each user, are moved to the shared tables. Otherwise that happens when a library is first used.
 
     The source is not changed. A server may use it meanwhile, until the last step: stop the server and run the command
     again, which copies what has changed. An interrupted command continues with the next library.

@@ -1,7 +1,7 @@
 """Creates the tables of all libraries and the role of tenants, and says which tenant a user is.
 
 The tables are created by the first process that needs them. A library is a row of `tenants` with a random id, and a few
-rows of `state`. Versions before 0.2.0 had one schema for each user: such a library is moved when it is first used.
+rows of `state`. Early development versions had one schema for each user: such a library is moved when it is first used.
 """
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters

@@ -63,7 +63,8 @@ class Loot(Struct, frozen=True):
 async def attack_oauth(directory: Path, credentials: int) -> ForgedOAuthResult:
     """Sends `credentials` forged ones: three of five are access tokens, the others codes and refresh tokens."""
     limits = {"rate_oauth_per_minute": 0, **NO_RATE_LIMITS}
-    settings = make_settings(directory / "oauth", oauth_code_ttl_s=600, **limits)
+    # Valid codes must outlive the attack, which takes more than ten minutes on PostgreSQL on a busy machine.
+    settings = make_settings(directory / "oauth", oauth_code_ttl_s=86_400, **limits)
     result = ForgedOAuthResult(0, [], [])
     async with open_runtime(settings) as runtime:
         client = InProcessClient(build_app(runtime, Metrics()))

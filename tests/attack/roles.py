@@ -83,7 +83,7 @@ class _FakeValues(dict[str, Any]):
 
 async def attack_roles(directory: Path, step: int) -> RolesResult:
     """Tries every `step`-th cell of the table."""
-    settings = make_settings(directory / "roles", oauth_code_ttl_s=600, **NO_RATE_LIMITS)
+    settings = make_settings(directory / "roles", oauth_code_ttl_s=86_400, **NO_RATE_LIMITS)
     async with live(settings) as server:
         api = rest_client_of(server)
         runtime = server.runtime

@@ -20,6 +20,7 @@ from sources.installed import ITEM_KINDS
 from sources.records import OBSERVATION
 from sources.storage.collections.items import Bookmarks
 from sources.storage.contract import FollowedItem, Library
+from sources.storage.job_queue import retrieve_exception
 
 
 class DatabaseState(Struct, frozen=True, kw_only=True):
@@ -176,8 +177,11 @@ async def run_lease(bookmarks: Bookmarks, follow_id: str, *, wait_s: float = 0.0
         # Nothing is awaited before the release is submitted: a run that is cancelled here would keep the lease. Writes
         # of a library take turns, so an extension that has begun is stored before it.
         extending.cancel()
-        with suppress(FlorilegiumError):  # it ends by itself
-            await asyncio.shield(bookmarks.release(follow_id, owner))
+        releasing = asyncio.ensure_future(bookmarks.release(follow_id, owner))
+        # If this is cancelled meanwhile, no one else learns how it ended.
+        releasing.add_done_callback(retrieve_exception)
+        with suppress(FlorilegiumError):  # the lease ends by itself
+            await asyncio.shield(releasing)
 
 
 async def _extend(bookmarks: Bookmarks, follow_id: str, owner: str) -> None:

@@ -1,13 +1,16 @@
 """One process at a time reads a followed source."""
 
 import asyncio
+import gc
 import os
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from config.errors import SourceTimeout
 from sources.following.state import SourceBusy, run_lease
 from sources.storage.collections.items import Bookmarks
 from tests.sources.storage.library_fixture import Clock, open_library_fixture
@@ -79,6 +82,42 @@ async def test_run_that_is_cancelled_while_it_ends_leaves_no_lease(bookmarks: Bo
         await asyncio.gather(running, return_exceptions=True)
         async with run_lease(bookmarks, "a"):
             pass
+
+
+class LostBookmarks:
+    """A library whose storage fails when the lease is released."""
+
+    def __init__(self) -> None:
+        self.is_releasing = asyncio.Event()
+        self.fails = asyncio.Event()
+
+    async def claim(self, _name: str, owner: str, _lease_s: float, *, instead_of: str = "") -> str:
+        return owner
+
+    async def release(self, _name: str, _owner: str) -> None:
+        self.is_releasing.set()
+        await self.fails.wait()
+        raise SourceTimeout("bookmarks", 1)
+
+
+async def test_run_that_is_cancelled_while_its_lease_cannot_be_released_ends_quietly() -> None:
+    unnoticed: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: unnoticed.append(context))
+    bookmarks = LostBookmarks()
+
+    async def run() -> None:
+        async with run_lease(cast("Bookmarks", bookmarks), "a"):
+            pass
+
+    running = asyncio.create_task(run())
+    await bookmarks.is_releasing.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    bookmarks.fails.set()
+    await asyncio.sleep(0.01)
+    gc.collect()
+
+    assert unnoticed == []
 
 
 async def test_lease_of_a_process_that_ended_is_taken_over(bookmarks: Bookmarks) -> None:

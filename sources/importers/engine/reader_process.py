@@ -48,10 +48,13 @@ def is_read_in_a_process(importer: Importer) -> bool:
 def require_inside(results: Sequence[DiscoveryResult], paths: Sequence[Path]) -> None:
     """Rejects files outside the paths, which only a process that was taken over names: they would be opened to the next
     process."""
-    folders = [path.resolve() for path in paths]
-    for result in results:
-        if isinstance(result, DiscoveredFile) and not any(map(result.path.resolve().is_relative_to, folders)):
-            raise InvalidParams("the process that looks for files named one outside the import")
+    try:
+        folders = [path.resolve() for path in paths]
+        found = [result.path.resolve() for result in results if isinstance(result, DiscoveredFile)]
+    except (OSError, RuntimeError):  # a folder was replaced while its path was resolved
+        raise InvalidParams("a folder was replaced while it was read; try again") from None
+    if not all(any(map(path.is_relative_to, folders)) for path in found):
+        raise InvalidParams("the process that looks for files named one outside the import")
 
 
 class ReaderProcess:

@@ -6,14 +6,16 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import Any
 
 import msgspec
 import pytest
 
+from config.errors import InvalidParams
 from server.import_board import ImportJob
 from server.import_jobs import ImportJobs
+from sources.importers.engine.reader_process import require_inside
 from sources.importers.registry import all_importers
 from tests.build_settings import build_settings
 from tests.cases import each_case
@@ -128,3 +130,15 @@ async def test_numbers_of_any_size_are_read(tmp_path: Path) -> None:
             [character] = (await ada.characters.list(10, 0)).rows
     assert (job.state, job.problem) == ("done", "")
     assert character.card["extensions"]["numbers"] == numbers
+
+
+class _ReplacedPath(PosixPath):
+    """A link that is replaced between the two steps of looking where it leads."""
+
+    def resolve(self, strict: bool = False) -> Path:
+        raise FileNotFoundError(2, "No such file or directory", str(self))
+
+
+def test_folder_that_is_replaced_while_it_is_resolved_is_a_problem_of_the_import() -> None:
+    with pytest.raises(InvalidParams, match="a folder was replaced while it was read"):
+        require_inside([], [_ReplacedPath("/vault")])

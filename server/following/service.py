@@ -523,6 +523,13 @@ class FollowService:
                     return SyncReport()
                 others = self._followed.values()
                 own_ids = [other.record.id for other in others if other.record.user_id == record.user_id]
+
+                async def before_batch() -> None:
+                    await turn.pass_on()
+                    # What was found before a change of the owner's role or access is not stored after it.
+                    if await self._owner(record) != owner:
+                        raise SourceBusy("the access of its owner was changed; the run is repeated")
+
                 return await run_source(
                     library,
                     record,
@@ -530,7 +537,7 @@ class FollowService:
                     self._settings,
                     scope=work.scope,
                     follows=own_ids if work.scope is None else None,
-                    before_batch=turn.pass_on,
+                    before_batch=before_batch,
                 )
 
     async def context_of(self, record: FollowRecord) -> RequestContext | None:

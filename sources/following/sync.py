@@ -170,6 +170,8 @@ class SourceSync:
             if name not in moved:
                 await self._withdraw_file(known[name])
         if self._record.writes_back:
+            if self._progress.before_batch is not None:
+                await self._progress.before_batch()
             # Writes edited notes to their files and reads these again, so that both are known to agree.
             written = await write_notes(self._library, self._record, layout, state.written_until, self._limits)
             self.report.written += len(written.names)

@@ -205,6 +205,38 @@ async def test_run_that_waited_for_its_turn_uses_the_role_of_now(tmp_path: Path)
     assert found == []
 
 
+async def test_what_a_run_found_before_the_role_was_lowered_is_not_stored(tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "Tea.md").write_text("# Tea\nSteep.")
+    async with live(make_settings(tmp_path / "data", import_jobs_max=1, follow_poll_s=0.1)) as server:
+        slots, user = server.runtime.following._slots, await server.user("ada")
+        slots._turn_s = 0.0  # the run lets another go on before it stores a batch
+        async with slots.turn(UserId("another user")):
+            added = await call(server, "POST", "/api/v1/follows", {"location": str(folder)})
+            path = f"/api/v1/follows/{added.json()['id']}"
+
+            async def is_waiting() -> bool:
+                return slots.waiting > 0
+
+            async def is_reported() -> bool:
+                return "not an administrator" in (await call(server, "GET", path)).json()["problem"]
+
+            async def lower_the_role() -> None:
+                async with slots.turn(UserId("third user")):
+                    await wait_until(is_waiting)
+                    await server.runtime.registry.set_role(user.id, "writer")
+
+            await wait_until(is_waiting)
+            lowering = asyncio.create_task(lower_the_role())
+            await asyncio.sleep(0)
+        await lowering
+        await wait_until(is_reported)
+        found = await texts(server, "steep")
+
+    assert found == []
+
+
 @pytest.mark.slow("waits for runs of followed sources")
 async def test_path_that_the_operator_follows_for_a_user_does_not_depend_on_the_role(tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere"

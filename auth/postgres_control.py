@@ -9,7 +9,7 @@ that this process withdraws ends at once. A command waits until no server can ac
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Self, TypeVar
 
@@ -148,8 +148,9 @@ class PostgresControlDatabase:
         self._checked_at = float("-inf")
         self._unknown_revision = 0
         self._waits_for_servers = waits_for_servers
-        # Makes a write known to other processes before they read the number.
-        self.announce: Callable[[int], None] = lambda revision: None
+        # Makes a write known to other processes before they read the number. Awaited, because whoever was told that
+        # access is withdrawn may call another process at once.
+        self.announce: Callable[[int], Awaitable[None]] | None = None
 
     @classmethod
     @asynccontextmanager
@@ -190,13 +191,16 @@ class PostgresControlDatabase:
             [revision] = connection.execute(_ADVANCE).fetchall()[0]
             return revision, operation(connection)
 
+        async def commit() -> T:
+            revision, result = await self._threads.run(self._writing, advance_and_run)
+            self._revision = max(self._revision, revision)
+            if self.announce is not None:
+                await self.announce(revision)
+            return result
+
         with _control_errors():
-            # Whether it was committed must not depend on whether the caller waits for it.
-            running = asyncio.ensure_future(self._threads.run(self._writing, advance_and_run))
-            revision, result = await asyncio.shield(running)
-        self._revision = max(self._revision, revision)
-        self.announce(revision)
-        return result
+            # Whether it is committed and becomes known must not depend on whether the caller waits for it.
+            return await asyncio.shield(asyncio.ensure_future(commit()))
 
     async def withdraw(self, operation: Callable[[ControlConnection], T]) -> T:
         result = await self.write(operation)

@@ -185,6 +185,10 @@ class RedisPeers:
     def publish(self, kind: str, content: Any) -> None:
         self._connection.post(_PUBLISH, [self._channels[0]], self._encode(kind, content))
 
+    async def tell(self, kind: str, content: Any) -> None:
+        with suppress(SharedStateUnavailable):
+            await self._connection.run(_PUBLISH, [self._channels[0]], self._encode(kind, content))
+
     async def send(self, peer: str, kind: str, content: Any) -> bool:
         receivers = await self._connection.call(
             "PUBLISH", self._connection.key("peer", peer), self._encode(kind, content)

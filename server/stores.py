@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -181,6 +182,10 @@ class Peers(Protocol):
         """Sends a message to all other processes without waiting. It is lost for a process that is not connected."""
         return
 
+    async def tell(self, kind: str, content: Any) -> None:
+        """Like `publish`, but returns when the message is on its way to the other processes, or cannot be sent."""
+        return
+
     async def send(self, peer: str, kind: str, content: Any) -> bool:
         """Sends a message to one process. Returns whether it arrived there."""
         return False
@@ -287,5 +292,5 @@ def share_revision(database: ControlDatabase, peers: Peers) -> None:
     from auth.postgres_control import PostgresControlDatabase  # noqa: PLC0415 - needs what PostgreSQL needs
 
     if isinstance(database, PostgresControlDatabase):
-        database.announce = lambda revision: peers.publish(_CONTROL_CHANGED, revision)
+        database.announce = partial(peers.tell, _CONTROL_CHANGED)
         peers.handle(_CONTROL_CHANGED, database.advance)

@@ -15,6 +15,7 @@ import pytest
 from auth.authenticator import RegistryAuthenticator
 from auth.context import READ
 from auth.control_database import CONTROL_SCHEMA
+from auth.postgres_control import PostgresControlDatabase
 from auth.registry import Registry
 from config.errors import ControlDatabaseLocked, DatabaseUnavailable, StorageError, Unauthenticated
 from config.postgres.connection import ConnectionOptions
@@ -124,6 +125,33 @@ async def test_concurrent_writes_of_two_processes_are_all_counted(postgres_locat
         after = await fetch(postgres_location, "SELECT revision FROM florilegium.control_state")
 
         assert after[0][0] - before[0][0] == 20
+
+
+async def test_a_write_ends_after_others_were_told_also_if_its_caller_is_cancelled(
+    postgres_location: ConnectionOptions,
+) -> None:
+    async with Registry.open(postgres_location) as registry:
+        alice = await registry.add_user("alice")
+        database = registry.database
+        assert isinstance(database, PostgresControlDatabase)
+        telling, told = asyncio.Event(), asyncio.Queue[int]()
+
+        async def announce(revision: int) -> None:
+            telling.set()
+            await asyncio.sleep(0.01)
+            told.put_nowait(revision)
+
+        database.announce = announce
+        await registry.disable_user(alice.id)
+        first = told.get_nowait()
+        telling.clear()
+        writing = asyncio.create_task(registry.set_role(alice.id, "reader"))
+        await telling.wait()
+        writing.cancel()
+        async with asyncio.timeout(10):
+            second = await told.get()
+
+    assert second == first + 1
 
 
 async def until_changed(registry: Registry, revision: int) -> None:

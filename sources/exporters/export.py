@@ -223,10 +223,8 @@ class _LibraryExport:
         async with self._open_kind("chats") as file:
             async for uuids in self._chat_ids():
                 for uuid in uuids:
-                    try:
+                    with suppress(NotFound):  # deleted since its id was read
                         await self._export_chat(file, await self._library.chats.get(uuid))
-                    except NotFound:
-                        continue  # deleted since its id was read
 
     async def _export_chat(self, file: IO[bytes], chat: records.Conversation) -> None:
         """Pages by position, so that no message is repeated or missed while others are written or deleted."""

@@ -58,7 +58,15 @@ class _Reader:
                     # One result for each path, in their order.
                     self._send_found(discover_in_folder(folder_path, probe_paths, limits, importers, format_name))
                 case reader_messages.ReadFile():
-                    self._open(request)
+                    if self._batches is not None:
+                        self._batches.close()
+                    importer = load_importer(request.importer)
+                    if isinstance(importer, ParsingImporter):
+                        # This process may not start another, so the server starts the parser of a document.
+                        importer = type(importer)(self._parse)
+                    path = Path(os.fsdecode(request.path))
+                    events = importer.read(path, request.limits, self._report_progress, request.position)
+                    self._batches = BatchReader(limit_events(events, request.limits), request.batch_limits)
                 case reader_messages.NextBatch():
                     assert self._batches is not None
                     batch = self._batches.next_batch()
@@ -76,17 +84,6 @@ class _Reader:
             files.append(reader_messages.found_file(result))
             self._report_progress(0)
         self._send(reader_messages.FoundFiles(files))
-
-    def _open(self, request: reader_messages.ReadFile) -> None:
-        if self._batches is not None:
-            self._batches.close()
-        importer = load_importer(request.importer)
-        if isinstance(importer, ParsingImporter):
-            # This process may not start another, so the server starts the parser of a document.
-            importer = type(importer)(self._parse)
-        path = Path(os.fsdecode(request.path))
-        events = importer.read(path, request.limits, self._report_progress, request.position)
-        self._batches = BatchReader(limit_events(events, request.limits), request.batch_limits)
 
     def _parse(self, document: Path | bytes, kind: DocumentKind, limits: ImportLimits) -> ParsedDocument:
         """A path is that of the file that is being read."""

@@ -252,7 +252,22 @@ class ConversationFileReader:
         entry = name[:_NAME_CHARS]
         try:
             with open_file() as file:
-                yield from self._read_parts(entry, file)
+                head = self._read_line(file)
+                if head.endswith(MESSAGES_BEGIN):
+                    conversation = _decode_conversation(head.removesuffix(MESSAGES_BEGIN) + b"}")
+                    messages = self._read_messages(file)
+                else:
+                    # Reads a file in another layout. It is decoded as a whole, so its size is limited.
+                    rest = file.read(max(0, self._limits.whole_file_max_bytes - len(head)) + 1)
+                    self._count_unpacked(rest)
+                    if len(head) + len(rest) > self._limits.whole_file_max_bytes:
+                        raise _NotReadable(_TOO_LARGE)
+                    whole = _decode_whole(head + b"\n" + rest)
+                    conversation, messages = whole, iter(whole.messages)
+                first = 0
+                while (batch := tuple(islice(messages, self._batch_messages))) or not first:
+                    yield ConversationPart(entry, conversation, first, batch)
+                    first += len(batch) or 1
         except _NotReadable as error:
             yield UnreadableFile(entry, str(error))
         except msgspec.ValidationError as error:
@@ -261,24 +276,6 @@ class ConversationFileReader:
             yield UnreadableFile(entry, _NOT_AN_EXPORT)
         except ZIP_ERRORS:
             yield UnreadableFile(entry, "the file is damaged or encrypted")
-
-    def _read_parts(self, name: str, file: IO[bytes]) -> Iterator[ConversationPart]:
-        head = self._read_line(file)
-        if head.endswith(MESSAGES_BEGIN):
-            conversation = _decode_conversation(head.removesuffix(MESSAGES_BEGIN) + b"}")
-            messages = self._read_messages(file)
-        else:
-            # Reads a file in another layout. It is decoded as a whole, so its size is limited.
-            rest = file.read(max(0, self._limits.whole_file_max_bytes - len(head)) + 1)
-            self._count_unpacked(rest)
-            if len(head) + len(rest) > self._limits.whole_file_max_bytes:
-                raise _NotReadable(_TOO_LARGE)
-            whole = _decode_whole(head + b"\n" + rest)
-            conversation, messages = whole, iter(whole.messages)
-        first = 0
-        while (batch := tuple(islice(messages, self._batch_messages))) or not first:
-            yield ConversationPart(name, conversation, first, batch)
-            first += len(batch) or 1
 
     def _read_messages(self, file: IO[bytes]) -> Iterator[ArchivedMessage]:
         """Reads the line format: one message per line."""

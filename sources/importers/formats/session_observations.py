@@ -148,23 +148,20 @@ def _all_observations(turns: Sequence[AgentTurn]) -> Iterator[ObservationDraft]:
         if title and exchange[0].starts_exchange and (modified or read):
             lines = LineRange(exchange[0].lines.start, exchange[-1].lines.end)
             yield _draft("general", title, lines, exchange[0].time, files_read=read, files_modified=modified)
+        # The errors of failed calls, and the commits that shell commands made.
         for turn in exchange:
             for call in turn.calls:
-                yield from _call_observations(turn, call)
-
-
-def _call_observations(turn: AgentTurn, call: AgentToolCall) -> Iterator[ObservationDraft]:
-    """Yields the error of a failed call, or the commits that a shell command made."""
-    if call.is_error:
-        facts = [first_line(line, _FACT_MAX_CHARS) for line in call.result.splitlines() if line.strip()]
-        if facts:
-            title = first_line(f"{call.name}: {facts[0]}", _TITLE_MAX_CHARS)
-            yield _draft("error", title, turn.lines, turn.time, facts=facts[:_FACTS_MAX])
-        return
-    for message in commit_messages(_argument(call, _SHELL_TOOLS)):
-        subject, _, body = message.partition("\n")
-        title = first_line(subject, _TITLE_MAX_CHARS)
-        yield _draft("commit", title, turn.lines, turn.time, narrative=body.strip()[:_NARRATIVE_MAX_CHARS])
+                if call.is_error:
+                    facts = [first_line(line, _FACT_MAX_CHARS) for line in call.result.splitlines() if line.strip()]
+                    if facts:
+                        title = first_line(f"{call.name}: {facts[0]}", _TITLE_MAX_CHARS)
+                        yield _draft("error", title, turn.lines, turn.time, facts=facts[:_FACTS_MAX])
+                    continue
+                for message in commit_messages(_argument(call, _SHELL_TOOLS)):
+                    subject, _, body = message.partition("\n")
+                    title = first_line(subject, _TITLE_MAX_CHARS)
+                    narrative = body.strip()[:_NARRATIVE_MAX_CHARS]
+                    yield _draft("commit", title, turn.lines, turn.time, narrative=narrative)
 
 
 def _draft(kind: str, title: str, lines: LineRange, time: str | None, **fields: Any) -> ObservationDraft:

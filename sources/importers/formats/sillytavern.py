@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType, structs
+from msgspec import UNSET, Struct, structs
 
 from config.errors import InvalidParams, TooLarge
 from config.times import format_time, parse_time
@@ -78,7 +78,15 @@ class SillyTavernImporter(FileImporter):
             integrity=integrity,
         )
         if integrity:
-            chat = structs.replace(chat, last_modified=_last_modified(file, chat))
+            # The time of the newest message, so that an older backup does not replace the chat. A backup with the same
+            # messages counts as older, too.
+            thread = _TavernThread(chat)
+            messages = _parse_messages(structs.replace(file, progress=lambda _: None))
+            times = [thread.add_chosen(one).created_at for one in messages if isinstance(one, _TavernMessage)]
+            newest = max((time for time in times if time is not UNSET), default=UNSET)
+            if newest is not UNSET and _is_backup(file.path):
+                newest = format_time(parse_time(newest) - _BACKUP_AGE)
+            chat = structs.replace(chat, last_modified=newest)
         yield from conversation_parts(chat, _read_messages(file, chat))
 
 
@@ -151,18 +159,6 @@ def _is_backup(path: Path) -> bool:
     return path.resolve().parent.name.lower() == _BACKUPS
 
 
-def _last_modified(file: InputFile, chat: ConversationDraft) -> str | UnsetType:
-    """Returns the time of the newest message, so that an older backup does not replace the chat. A backup with the same
-    messages counts as older, too."""
-    thread = _TavernThread(chat)
-    messages = _parse_messages(structs.replace(file, progress=lambda _: None))
-    times = [thread.add_chosen(message).created_at for message in messages if isinstance(message, _TavernMessage)]
-    newest = max((time for time in times if time is not UNSET), default=UNSET)
-    if newest is UNSET or not _is_backup(file.path):
-        return newest
-    return format_time(parse_time(newest) - _BACKUP_AGE)
-
-
 def _parse_messages(file: InputFile) -> Iterator[_TavernMessage | MessageReport]:
     with open_file(file.path) as opened:
         for session_line in read_lines(opened, 0, 1, file.limits):
@@ -173,29 +169,31 @@ def _parse_messages(file: InputFile) -> Iterator[_TavernMessage | MessageReport]
                 continue
             try:
                 line = decode_line(session_line.data, file.limits)
-                if "mes" in line:
-                    yield _parse_message(session_line.number, line, file.limits)
-                elif session_line.number > 1:
-                    raise InvalidParams("not a message (no field mes)")
+                if "mes" not in line:
+                    if session_line.number > 1:
+                        raise InvalidParams("not a message (no field mes)")
+                    continue
+                # Chub writes an object that contains the text.
+                text = line.text("mes") or line.nested("mes").text("message")
+                if line.get("is_system") is True and line.get("name") == "SillyTavern System":
+                    raise SkipMessage("system message")
+                if not text.strip():
+                    raise SkipMessage("empty message")
+                values.require_storable(text, file.limits)
+                swipes = (
+                    [values.text_or_empty(one) for one in line["swipes"]]
+                    if isinstance(line.get("swipes"), list)
+                    else []
+                )
+                swipe_id = line.get("swipe_id")
+                choice = swipe_id if type(swipe_id) is int and 0 <= swipe_id < len(swipes) else 0
+                # The message may have been edited since it was chosen, so it replaces its swipe.
+                swipes = (*swipes[:choice], text, *swipes[choice + 1 :])
+                yield _TavernMessage(session_line.number, line, swipes, choice)
             except SkipMessage as skip:
                 yield SkippedItem(skip.reason)
             except InvalidParams as error:
                 yield FailedItem(location, error.message)
-
-
-def _parse_message(number: int, line: Fields, limits: ImportLimits) -> _TavernMessage:
-    # Chub writes an object that contains the text.
-    text = line.text("mes") or line.nested("mes").text("message")
-    if line.get("is_system") is True and line.get("name") == "SillyTavern System":
-        raise SkipMessage("system message")
-    if not text.strip():
-        raise SkipMessage("empty message")
-    values.require_storable(text, limits)
-    swipes = [values.text_or_empty(swipe) for swipe in line["swipes"]] if isinstance(line.get("swipes"), list) else []
-    swipe_id = line.get("swipe_id")
-    choice = swipe_id if type(swipe_id) is int and 0 <= swipe_id < len(swipes) else 0
-    # The message may have been edited since it was chosen, so it replaces its swipe.
-    return _TavernMessage(number, line, (*swipes[:choice], text, *swipes[choice + 1 :]), choice)
 
 
 def _parse_time(value: Any) -> str | None:
@@ -269,8 +267,31 @@ class CharacterCardsImporter(FileImporter):
         return 0.7 if b'"first_mes"' in probe.head and b'"name"' in probe.head else 0.0
 
     def read_file(self, file: InputFile) -> Events:
-        card = values.parse_json(_read_card(file), file.limits)
-        yield ImportedCharacter(_character_draft(card, file.key))
+        card = Fields.require(
+            values.parse_json(_read_card(file), file.limits), "character card: expected a JSON object"
+        )
+        data = card.nested("data") if isinstance(card.get("data"), dict) else card
+        name = data.get("name")
+        if not isinstance(name, str) or not name.strip():
+            raise InvalidParams(f"name: expected the name of the character, got {repr(name)[:60]}")
+        fields = {ours: data[theirs] for ours, theirs in _TEXT_FIELDS.items() if isinstance(data.get(theirs), str)}
+        fields |= {field: values.short_title(fields[field]) for field in _SHORT_FIELDS if field in fields}
+        # What the character's own fields do not hold unchanged: unknown fields, and known ones that were shortened.
+        # Version 2 cards often repeat the fields of version 1 next to `data`; these repetitions are dropped.
+        remaining = {field: value for field, value in data.items() if not _is_kept_unchanged(field, value)}
+        if data is not card:
+            remaining |= {field: value for field, value in card.items() if field != "data" and data.get(field) != value}
+        draft = CharacterDraft(
+            name=values.short_title(name),
+            **fields,
+            alternate_greetings=_strings(data.get("alternate_greetings")),
+            group_only_greetings=_strings(data.get("group_only_greetings")),
+            tags=values.clean_tags(split_words(data.get("tags"))),
+            card=remaining,
+            uuid=stable_uuid("character_cards", "characters", file.key),
+            created_at=data.time("creation_date") or UNSET,
+        )
+        yield ImportedCharacter(draft)
 
 
 def _read_card(file: InputFile) -> bytes:
@@ -308,31 +329,6 @@ def _read_webp_card(path: Path, max_bytes: int) -> bytes:
     if start < 0 or end < start:
         raise InvalidParams("WebP contains no character card")
     return exif[start : end + 1]
-
-
-def _character_draft(card: Any, key: str) -> CharacterDraft:
-    card = Fields.require(card, "character card: expected a JSON object")
-    data = card.nested("data") if isinstance(card.get("data"), dict) else card
-    name = data.get("name")
-    if not isinstance(name, str) or not name.strip():
-        raise InvalidParams(f"name: expected the name of the character, got {repr(name)[:60]}")
-    fields = {ours: data[theirs] for ours, theirs in _TEXT_FIELDS.items() if isinstance(data.get(theirs), str)}
-    fields |= {field: values.short_title(fields[field]) for field in _SHORT_FIELDS if field in fields}
-    # What the character's own fields do not hold unchanged: unknown fields, and known ones that were shortened. Version
-    # 2 cards often repeat the fields of version 1 next to `data`; these repetitions are dropped.
-    remaining = {field: value for field, value in data.items() if not _is_kept_unchanged(field, value)}
-    if data is not card:
-        remaining |= {field: value for field, value in card.items() if field != "data" and data.get(field) != value}
-    return CharacterDraft(
-        name=values.short_title(name),
-        **fields,
-        alternate_greetings=_strings(data.get("alternate_greetings")),
-        group_only_greetings=_strings(data.get("group_only_greetings")),
-        tags=values.clean_tags(split_words(data.get("tags"))),
-        card=remaining,
-        uuid=stable_uuid("character_cards", "characters", key),
-        created_at=data.time("creation_date") or UNSET,
-    )
 
 
 def _strings(value: Any) -> tuple[str, ...]:

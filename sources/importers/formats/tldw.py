@@ -8,7 +8,7 @@ still does. A number that another item of the library has cannot be kept.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -397,29 +397,25 @@ def _stored_chunks(reader: TableReader, row: Fields, content: str) -> Sequence[M
     for chunk in sorted(rows, key=lambda chunk: _number(chunk["chunk_index"])):
         by_type.setdefault(chunk.text("chunk_type"), []).append(chunk)
     for stored in by_type.values():
-        located = list(_locate_chunks(stored, content, _media_uuid(row)))
-        # Only white space may be outside the chunks: other text would never be found.
-        end, is_covered = 0, bool(located)
-        for part in located:
-            is_covered = is_covered and not content[end : part.start].strip()
-            end = max(end, part.end)
-        if is_covered and not content[end:].strip():
+        located: list[MediaChunk] = []
+        after = end = 0
+        is_covered = True
+        for index, chunk in enumerate(stored):
+            text = chunk.text("chunk_text")
+            # The text is at the stored offset, or anywhere after the previous chunk.
+            start = _number(chunk["start_char"])
+            if content[start : start + len(text)] != text:
+                start = content.find(text, after)
+            if text.strip() and start >= 0:
+                after = start + 1
+                # Only white space may be outside the chunks: other text would never be found.
+                is_covered = is_covered and not content[end:start].strip()
+                end = max(end, start + len(text))
+                uuid = item_uuid(chunk["uuid"], "chunks", f"{_media_uuid(row)}/{index}")
+                located.append(MediaChunk(index=index, uuid=uuid, text=text, start=start, end=start + len(text)))
+        if located and is_covered and not content[end:].strip():
             return located
     return ()
-
-
-def _locate_chunks(rows: Sequence[Fields], content: str, media_uuid: str) -> Iterator[MediaChunk]:
-    """Yields the chunks whose text is at the stored offset, or anywhere after the previous chunk."""
-    after = 0
-    for index, row in enumerate(rows):
-        text = row.text("chunk_text")
-        start = _number(row["start_char"])
-        if content[start : start + len(text)] != text:
-            start = content.find(text, after)
-        if text.strip() and start >= 0:
-            after = start + 1
-            uuid = item_uuid(row["uuid"], "chunks", f"{media_uuid}/{index}")
-            yield MediaChunk(index=index, uuid=uuid, text=text, start=start, end=start + len(text))
 
 
 # -- transcripts -------------------------------------------------------------------------------------------------------

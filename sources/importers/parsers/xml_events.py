@@ -46,8 +46,16 @@ def read_xml_blocks(file: IO[bytes], handler: XmlHandler) -> Iterator[None]:
     parser.StartElementHandler = lambda name, attributes: handler.start(_local_name(name), attributes)
     parser.EndElementHandler = lambda name: handler.end(_local_name(name))
     parser.CharacterDataHandler = handler.data
-    parser.StartDoctypeDeclHandler = _reject_declarations
-    parser.EntityDeclHandler = _reject_entity
+
+    def reject_declarations(_name: str, _system: str | None, _public: str | None, has_declarations: int) -> None:
+        if has_declarations:
+            raise InvalidParams("XML contains a document type with declarations, which is not supported")
+
+    def reject_entity(*_declaration: object) -> None:
+        raise InvalidParams("XML declares an entity, which is not supported")
+
+    parser.StartDoctypeDeclHandler = reject_declarations
+    parser.EntityDeclHandler = reject_entity
     try:
         bytes_read = 0
         while block := file.read(_BLOCK_BYTES):
@@ -69,15 +77,6 @@ def attribute(attributes: Mapping[str, str], name: str) -> str:
 
 def _local_name(name: str) -> str:
     return name.rpartition(_SEPARATOR)[2]
-
-
-def _reject_declarations(_name: str, _system: str | None, _public: str | None, has_declarations: int) -> None:
-    if has_declarations:
-        raise InvalidParams("XML contains a document type with declarations, which is not supported")
-
-
-def _reject_entity(*_declaration: object) -> None:
-    raise InvalidParams("XML declares an entity, which is not supported")
 
 
 class ElementTexts(XmlHandler):

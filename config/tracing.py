@@ -79,7 +79,13 @@ async def tracing(settings: Settings, version: str) -> AsyncIterator[None]:
     if not settings.tracing_endpoint:
         yield
         return
-    tracer = _open_tracer(settings, version)
+    try:
+        otlp = importlib.import_module("config.otlp")
+    except ImportError as error:
+        raise ConfigurationError(
+            "tracing_endpoint: OpenTelemetry is not installed; install the extra tracing of florilegium"
+        ) from error
+    tracer: Tracer = otlp.OtlpTracer(settings.tracing_endpoint, settings.tracing_sample_ratio, version)
     before, _tracing.tracer = _tracing.tracer, tracer
     try:
         yield
@@ -89,14 +95,3 @@ async def tracing(settings: Settings, version: str) -> AsyncIterator[None]:
         closing = threading.Thread(target=tracer.close, name="tracing", daemon=True)
         closing.start()
         await asyncio.to_thread(closing.join, _FLUSH_S)
-
-
-def _open_tracer(settings: Settings, version: str) -> Tracer:
-    try:
-        otlp = importlib.import_module("config.otlp")
-    except ImportError as error:
-        raise ConfigurationError(
-            "tracing_endpoint: OpenTelemetry is not installed; install the extra tracing of florilegium"
-        ) from error
-    tracer: Tracer = otlp.OtlpTracer(settings.tracing_endpoint, settings.tracing_sample_ratio, version)
-    return tracer

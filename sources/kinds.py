@@ -214,20 +214,18 @@ def declared_fields(record: type[Record]) -> tuple[KindField, ...]:
         for info in msgspec.structs.fields(record)
     }
     own = (name for name in record.__struct_fields__ if name not in Record.__struct_fields__ and name != "id")
-    return tuple(_declared_field(name, hints[name], defaults[name]) for name in own)
-
-
-def _declared_field(name: str, hint: Any, default: Any) -> KindField:
-    declared, kind = Field(), hint
-    if get_origin(hint) is Annotated:
-        kind, *annotations = get_args(hint)
-        declared = next((one for one in annotations if isinstance(one, Field)), declared)
-    plain = kind
-    is_optional = False
-    if get_origin(kind) in (Union, UnionType):
-        [plain] = [one for one in get_args(kind) if one is not NoneType]
-        is_optional = True
-    return KindField(name, plain, _shape(name, plain, declared), is_optional, default, declared)
+    fields: list[KindField] = []
+    for name in own:
+        declared, kind = Field(), hints[name]
+        if get_origin(kind) is Annotated:
+            kind, *annotations = get_args(kind)
+            declared = next((one for one in annotations if isinstance(one, Field)), declared)
+        plain, is_optional = kind, False
+        if get_origin(kind) in (Union, UnionType):
+            [plain] = [one for one in get_args(kind) if one is not NoneType]
+            is_optional = True
+        fields.append(KindField(name, plain, _shape(name, plain, declared), is_optional, defaults[name], declared))
+    return tuple(fields)
 
 
 def _shape(name: str, plain: Any, declared: Field) -> FieldShape:

@@ -451,16 +451,13 @@ class ListPage(Struct, Generic[T], frozen=True):
 def is_human_only(metadata: Mapping[str, Any]) -> bool:
     """Whether a message's metadata hides it from agents: `visibility: human_only`, `audience: human`, or `human_only`
     with any value that is not false. To be safe, values such as `"true"` and 1 count as true."""
+    flag = metadata.get("human_only")
+    folded = flag.strip().casefold() if isinstance(flag, str) else flag
     return (
         _has_text(metadata, "visibility", "human_only")
         or _has_text(metadata, "audience", "human")
-        or not _is_false(metadata.get("human_only"))
+        or folded not in (None, False, "", "0", "false", "no", "off")  # 0 equals False
     )
-
-
-def _is_false(value: Any) -> bool:
-    folded = value.strip().casefold() if isinstance(value, str) else value
-    return folded in (None, False, "", "0", "false", "no", "off")  # 0 equals False
 
 
 def _has_text(metadata: Mapping[str, Any], name: str, text: str) -> bool:

@@ -249,7 +249,11 @@ class Reranker:
         """Sends the request of Cohere, and that of TEI to a server that refuses it. The format that worked is used from
         then on."""
         # Without `truncate`, TEI refuses texts that are longer than the model reads.
-        formats = ({"query": query, "texts": texts, "truncate": True}, self._cohere_request(query, texts))
+        model = {"model": self._settings.reranker_model} if self._settings.reranker_model else {}
+        formats: tuple[dict[str, Any], ...] = (
+            {"query": query, "texts": texts, "truncate": True},
+            {**model, "query": query, "documents": texts, "top_n": len(texts)},
+        )
         for is_tei in (self._is_tei, not self._is_tei):
             status, answer = await self._request(formats[0 if is_tei else 1], timeout_s)
             if status == 200:
@@ -258,10 +262,6 @@ class Reranker:
             if status not in _REFUSALS:
                 break
         raise SemanticUnavailable(f"the reranker answered with status {status}")
-
-    def _cohere_request(self, query: str, texts: list[str]) -> dict[str, Any]:
-        request = {"query": query, "documents": texts, "top_n": len(texts)}
-        return {"model": self._settings.reranker_model, **request} if self._settings.reranker_model else request
 
     async def _request(self, body: dict[str, Any], timeout_s: float) -> tuple[int, bytes]:
         settings = self._settings

@@ -179,20 +179,16 @@ def _publish(model: NamedModel, partial: Path, data_dir: Path) -> Path:
     """Gives the complete files their final place, in one step."""
     folder, previous = installed_folder(model, data_dir), partial.with_suffix(".previous")
     with storage_errors():
-        for file in model.files:
-            _make_durable(partial / file.name)
+        for path in (partial / file.name for file in model.files):
+            path.chmod(_FILE_MODE)
+            with path.open("rb") as written:
+                os.fsync(written.fileno())
         shutil.rmtree(previous, ignore_errors=True)
         with suppress(FileNotFoundError):
             folder.rename(previous)
         partial.rename(folder)
         shutil.rmtree(previous, ignore_errors=True)
     return folder
-
-
-def _make_durable(path: Path) -> None:
-    path.chmod(_FILE_MODE)
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def _find_in_folder(file: ModelFile, folder: Path) -> Path:

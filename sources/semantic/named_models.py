@@ -206,10 +206,9 @@ def load_model(model: NamedModel, data_dir: Path) -> EmbeddingModel:
         loaded = _load(model, paths)
     except Exception as error:
         # tokenizers and onnxruntime raise exceptions of their own, or bare ones, for damaged files.
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         advice = f"run `florilegium model install {model.name}`"
-        raise SemanticUnavailable(
-            f"the model {model.name} cannot be loaded ({_first_line(error)}); {advice}"
-        ) from error
+        raise SemanticUnavailable(f"the model {model.name} cannot be loaded ({reason}); {advice}") from error
     if loaded.dimension != model.info.dimension:
         raise SemanticUnavailable(
             f"the model {model.name} has {loaded.dimension} dimensions, expected {model.info.dimension}"
@@ -234,7 +233,3 @@ def _places(model: NamedModel, data_dir: Path) -> Iterator[ModelPaths]:
     for location in (spec.submodule_search_locations if spec else None) or ():
         package = Path(location)
         yield ModelPaths(tuple(package / file.package_path for file in model.files), model.package)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]

@@ -274,14 +274,11 @@ def title_from_messages(messages: Iterable[MessageDraft]) -> str:
     texts = [
         (message.role, message.content)
         for message in messages
-        if isinstance(message.content, str) and not _is_human_only(message)
+        if isinstance(message.content, str)
+        and not (isinstance(message.metadata, Mapping) and is_human_only(message.metadata))
     ]
     user_texts = [content for role, content in texts if role == "user"]
     return title_from_text((user_texts or [content for _, content in texts] or [""])[0])
-
-
-def _is_human_only(message: MessageDraft) -> bool:
-    return isinstance(message.metadata, Mapping) and is_human_only(message.metadata)
 
 
 # -- templates ---------------------------------------------------------------------------------------------------------

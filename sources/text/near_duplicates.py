@@ -9,7 +9,6 @@ the other, so that memory grows by about 400 bytes with each text.
 
 import re
 from array import array
-from collections.abc import Sequence
 from hashlib import blake2b
 from zlib import crc32
 
@@ -52,7 +51,17 @@ class DuplicateFinder:
             return
         self._keys.append(key)
         self._digests.append(blake2b(" ".join(words).encode(errors="replace"), digest_size=12).digest())
-        self._sketches.append(_sketch(words))
+        runs = {
+            crc32(" ".join(words[start : start + _RUN_WORDS]).encode(errors="replace"))
+            for start in range(len(words) - _RUN_WORDS + 1)
+        }
+        bins = None
+        if len(runs) >= _RUNS_MIN:
+            bins = array("I", [_EMPTY] * _BINS)
+            for number in runs:
+                position, value = number % _BINS, number // _BINS
+                bins[position] = min(bins[position], value)
+        self._sketches.append(bins)
 
     def groups(self) -> list[TextGroup]:
         """Returns the groups, the most similar first."""
@@ -108,17 +117,3 @@ class DuplicateFinder:
         used = [(a, b) for a, b in zip(first, second, strict=True) if a != _EMPTY or b != _EMPTY]
         # Texts that differ are never shown as the same, however similar their sketches are.
         return min(0.99, sum(a == b for a, b in used) / len(used))
-
-
-def _sketch(words: Sequence[str]) -> "array[int] | None":
-    runs = {
-        crc32(" ".join(words[start : start + _RUN_WORDS]).encode(errors="replace"))
-        for start in range(len(words) - _RUN_WORDS + 1)
-    }
-    if len(runs) < _RUNS_MIN:
-        return None
-    bins = array("I", [_EMPTY] * _BINS)
-    for number in runs:
-        position, value = number % _BINS, number // _BINS
-        bins[position] = min(bins[position], value)
-    return bins

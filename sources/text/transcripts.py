@@ -163,15 +163,13 @@ def group_cues(lines: Sequence[Segment], size_chars: int) -> Iterator[CueGroup]:
     group: list[Segment] = []
     start = chars = 0
     for line in lines:
-        if group and (chars + len(line.text) > size_chars or _is_distant(group[0], line)):
-            yield CueGroup(group, start)
-            group, start, chars = [], start + chars, 0
+        if group:
+            # In both directions, because some files do not list their lines in chronological order.
+            distance_ms = max(line.end_ms - group[0].start_ms, group[0].start_ms - line.start_ms)
+            if chars + len(line.text) > size_chars or distance_ms > _GROUP_MAX_MS:
+                yield CueGroup(group, start)
+                group, start, chars = [], start + chars, 0
         group.append(line)
         chars += len(line.text) + 1
     if group:
         yield CueGroup(group, start)
-
-
-def _is_distant(first: Segment, line: Segment) -> bool:
-    """Compares in both directions, because some files do not list their lines in chronological order."""
-    return line.end_ms - first.start_ms > _GROUP_MAX_MS or first.start_ms - line.start_ms > _GROUP_MAX_MS

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Literal, get_args
 from unicodedata import normalize
@@ -321,8 +322,11 @@ def _read_whole(text: str) -> TimeMention | None:
     if day := _COMPACT_DATE.fullmatch(text):
         year, month, number = (int(part) if part else None for part in day.groups())
         return TimeMention(CalendarDate(year, month, number), text)
-    if time := _iso_time(text):
-        return TimeMention(time, text)
+    with suppress(ValueError):
+        # Every form that Python accepts, including 20261115 and 2026-W46-7.
+        time = datetime.fromisoformat(text)
+        is_day = _TIME_OF_DAY.search(text) is None
+        return TimeMention(CalendarDate(time.year, time.month, time.day) if is_day else Instant(time), text)
     # "in" makes a month of "may".
     return _whole_text(text, find_times(text)) or _whole_text(text, find_times(f"in {text}"))
 
@@ -333,15 +337,6 @@ def _whole_text(text: str, mentions: Sequence[TimeMention]) -> TimeMention | Non
         return None
     before = text[: -len(mentions[0].words)].strip(" '’").split()
     return mentions[0] if len(before) <= 1 and all(len(word) <= _ARTICLE_CHARS_MAX for word in before) else None
-
-
-def _iso_time(text: str) -> Instant | CalendarDate | None:
-    """Reads every form that Python accepts, including 20261115 and 2026-W46-7."""
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return Instant(time) if _TIME_OF_DAY.search(text) else CalendarDate(time.year, time.month, time.day)
 
 
 def _longest(found: Sequence[FoundTime]) -> list[FoundTime]:
@@ -373,23 +368,20 @@ def _with_years(found: Sequence[FoundTime]) -> list[FoundTime]:
 def _with_periods(text: str, found: Sequence[FoundTime]) -> list[FoundTime]:
     """Makes one period of two times that the text connects: between May and July, from 2021 to 2023."""
     result: list[FoundTime] = []
-    for one in found:
-        period = _read_period(text, result[-1], one) if result else None
-        if period is None:
-            result.append(one)
-        else:
-            result[-1] = period
+    for last in found:
+        if result:
+            first, end = result[-1], last.mention
+            begin, between = first.mention, text[first.end : last.start].strip()
+            if (
+                not isinstance(begin.expression, PeriodBetween)
+                and not isinstance(end.expression, PeriodBetween)
+                and _is_connected(fold(text[: first.start]), begin, between, end)
+            ):
+                period = TimeMention(PeriodBetween(begin.expression, end.expression), text[first.start : last.end])
+                result[-1] = FoundTime(period, first.start, last.end)
+                continue
+        result.append(last)
     return result
-
-
-def _read_period(text: str, first: FoundTime, last: FoundTime) -> FoundTime | None:
-    begin, end = first.mention, last.mention
-    if isinstance(begin.expression, PeriodBetween) or isinstance(end.expression, PeriodBetween):
-        return None
-    if not _is_connected(fold(text[: first.start]), begin, text[first.end : last.start].strip(), end):
-        return None
-    words = text[first.start : last.end]
-    return FoundTime(TimeMention(PeriodBetween(begin.expression, end.expression), words), first.start, last.end)
 
 
 def _is_connected(before: str, begin: TimeMention, between: str, end: TimeMention) -> bool:

@@ -139,7 +139,8 @@ class _LanguageScanner:
         self._text = text
         self._tokens = tokens
         self._has_companions = has_companions
-        self._joins = [_is_gap(text[one.end : other.start]) for one, other in pairwise(tokens)]
+        gaps = (text[one.end : other.start] for one, other in pairwise(tokens))
+        self._joins = [len(gap) <= _GAP_CHARS_MAX and gap.strip() in _GAPS for gap in gaps]
         self._words = [self._meanings(LEXICONS[language], index) for index in range(len(tokens))]
 
     def scan(self) -> list[FoundTime]:
@@ -416,22 +417,16 @@ class _LanguageScanner:
 
     def _date_of_month(self, index: int, month: _WordMatch, *, has_context: bool) -> _Part | None:
         word, after = month
-        if day := self._day_after_month(after):
-            number, after_day = day
-            year = self._year_after(after_day)
+        # The day of "August 5". What a number counts is not known, as in "August 5 people".
+        day = _day_number(self._tokens[after]) if self._continues(after) else None
+        if day is not None:
+            year = self._year_after(after + 1)
             if year or has_context or not word.is_weak or self._is_capitalized(index):
-                return CalendarDate(year[0] if year else None, word.value, number), year[1] if year else after_day
+                return CalendarDate(year[0] if year else None, word.value, day), year[1] if year else after + 1
         year = self._year_after(after)
         if year:
             return CalendarDate(year[0], word.value), year[1]
         return (CalendarDate(None, word.value), after) if has_context or not word.is_weak else None
-
-    def _day_after_month(self, after: int) -> tuple[int, int] | None:
-        """Reads the day of "August 5". What a number counts is not known, as in "August 5 people"."""
-        if not self._continues(after):
-            return None
-        day = _day_number(self._tokens[after])
-        return (day, after + 1) if day is not None else None
 
     def _month_or_year(self, index: int) -> _Part | None:
         month = self._next_word(index, "month")
@@ -512,10 +507,6 @@ class _LanguageScanner:
         if unit is None:
             return None
         return (UNITS[unit[0].value], unit[0].count * (count[0] if count else 1)), unit[1]
-
-
-def _is_gap(text: str) -> bool:
-    return len(text) <= _GAP_CHARS_MAX and text.strip() in _GAPS
 
 
 def _day_number(token: TimeToken) -> int | None:

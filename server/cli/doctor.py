@@ -395,7 +395,17 @@ async def check_auth(settings: Settings, now: float) -> Check:
             load_signing_keys(settings)
             return Check(name, "ok", f"{settings.jwt_key_file} contains a usable public key")
         if settings.jwt_jwks_url:
-            return await _check_jwks(settings)
+            # Fetched with the limits of the server, so that a document that is too large or too slow fails here, too.
+            from auth.signatures import keys_from_jwks  # noqa: PLC0415 - PyJWT takes 0.2 s to import
+
+            body = await fetch_url(settings.jwt_jwks_url)
+            try:
+                usable = keys_from_jwks(msgspec.json.decode(body, type=dict[str, list[object]]).get("keys", []))
+            except msgspec.MsgspecError:
+                return Check(name, "fail", f"{settings.jwt_jwks_url} does not return a JWK set")
+            if not usable:
+                return Check(name, "fail", f"{settings.jwt_jwks_url} contains no usable signing key")
+            return Check(name, "ok", f"{settings.jwt_jwks_url} contains {pluralize(len(usable), 'usable keys')}")
     except errors.FlorilegiumError as error:
         return Check(name, "fail", error.message)
     if settings.require_auth:
@@ -403,20 +413,6 @@ async def check_auth(settings: Settings, now: float) -> Check:
         return Check(name, "ok", f"API keys{sign_in}")
     caller = f"every caller is the user {settings.single_user_name!r}"
     return Check(name, "ok", f"single-user mode: no credential is required; {caller}")
-
-
-async def _check_jwks(settings: Settings) -> Check:
-    # Fetched with the limits of the server, so that a document that is too large or too slow fails here, too.
-    from auth.signatures import keys_from_jwks  # noqa: PLC0415 - PyJWT takes 0.2 s to import
-
-    body = await fetch_url(settings.jwt_jwks_url)
-    try:
-        keys = keys_from_jwks(msgspec.json.decode(body, type=dict[str, list[object]]).get("keys", []))
-    except msgspec.MsgspecError:
-        return Check("authentication", "fail", f"{settings.jwt_jwks_url} does not return a JWK set")
-    if not keys:
-        return Check("authentication", "fail", f"{settings.jwt_jwks_url} contains no usable signing key")
-    return Check("authentication", "ok", f"{settings.jwt_jwks_url} contains {pluralize(len(keys), 'usable keys')}")
 
 
 def check_proxies(settings: Settings) -> list[Check]:

@@ -166,8 +166,11 @@ def edit(
         # The library is closed while the editor is open, so that its lock does not keep others from writing.
         with library_caller(settings, user, writes=True) as call:
             current: EditableItem = call(items.read_editable_item, items.EditableItemRequest(uri=uri))
-        edited = _edit_text(current.content)
-        if edited is None:
+        edited: str | None = click.edit(current.content, extension=".md")
+        # Editors end a file with a newline.
+        if edited is not None and not current.content.endswith("\n"):
+            edited = edited.removesuffix("\n")
+        if edited is None or edited == current.content:
             click.echo("Unchanged.", err=True)
             return
         # Fails instead of overwriting a change that was made while the editor was open.
@@ -236,16 +239,6 @@ def tag(
 def _read(content: str | None) -> str | None:
     """Returns the text; - reads it from stdin, without its last newline."""
     return sys.stdin.read().removesuffix("\n") if content == _STDIN else content
-
-
-def _edit_text(text: str) -> str | None:
-    """Opens the text in the editor. Returns None if it was not changed."""
-    edited: str | None = click.edit(text, extension=".md")
-    if edited is None:
-        return None
-    # Editors end a file with a newline.
-    edited = edited if text.endswith("\n") else edited.removesuffix("\n")
-    return None if edited == text else edited
 
 
 def _print_result(verb: str, result: "WriteResult", as_json: bool) -> None:

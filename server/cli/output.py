@@ -75,15 +75,12 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             )
             widths[widest] -= 1
     for row in (titles, *rows):
-        cells = [_fit(cell, width) for cell, width in zip(row, widths, strict=True)]
+        cells = []
+        for cell, width in zip(row, widths, strict=True):
+            is_cut = cell_width(cell) > width
+            text = truncate_cells(cell, width - 1) + "\N{HORIZONTAL ELLIPSIS}" if is_cut else cell
+            cells.append(text + " " * (width - cell_width(text)))
         click.echo("  ".join(cells).rstrip())
-
-
-def _fit(cell: str, width: int) -> str:
-    """Pads or cuts a cell."""
-    if cell_width(cell) > width:
-        cell = truncate_cells(cell, width - 1) + "\N{HORIZONTAL ELLIPSIS}"
-    return cell + " " * (width - cell_width(cell))
 
 
 def pluralize(count: int, nouns: str) -> str:

@@ -86,13 +86,9 @@ async def show_progress(progress: "ImportProgress") -> AsyncIterator[None]:
                 output.echo(output.dim(final_line), err=True)
 
 
-def progress_line(progress: "ImportProgress", elapsed_s: float, columns: int) -> str:
-    """Returns a line that fits the terminal; the name of the file, which comes last, is shortened."""
-    return "".join(text for text, _ in _styled_parts(progress, elapsed_s, columns))
-
-
 def _styled_parts(progress: "ImportProgress", elapsed_s: float, columns: int) -> list[tuple[str, dict[str, Any]]]:
-    """Returns the parts of the line with their styles. A line that must be cut has no styles."""
+    """Returns the parts of a line that fits the terminal, with their styles. The name of the file, which comes last, is
+    shortened. A line that must be cut has no styles."""
     share = min(1.0, progress.bytes_read / progress.bytes_total) if progress.bytes_total else 0.0
     # The filled and the empty part. It moves in eighths of a cell, so that large files show progress, too.
     cells, eighths = divmod(int(share * _BAR_CELLS * 8), 8)

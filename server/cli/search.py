@@ -215,16 +215,10 @@ def get(
         response: GetResponse = call(read_item_by_uri, request)
     if as_json:
         print_json(response)
-    else:
-        _show(response, query or "", settings)
-
-
-# Everything from the library passes `strip_control_characters` or the highlighter, which does: an imported text could
-# otherwise move the cursor or set the title of the terminal.
-def _show(response: "GetResponse", query: str, settings: Settings) -> None:
+        return
     from sources.search.arguments import read_query  # noqa: PLC0415 - not for `--help`
 
-    highlighter, meta = MatchHighlighter(read_query(query, settings)), response.meta
+    highlighter, meta = MatchHighlighter(read_query(query or "", settings)), response.meta
     echo(f"{click.style(strip_control_characters(meta.title or '(no title)'), bold=True)}  {source_style(meta.source)}")
     day = [meta.created_at[:10]] if meta.created_at else []
     echo(dim(" · ".join([meta.uri, *day, *(strip_control_characters(tag) for tag in meta.tags or ())])))
@@ -235,6 +229,10 @@ def _show(response: "GetResponse", query: str, settings: Settings) -> None:
     echo(pluralize(response.tokens, "tokens"), err=True)
     if response.next_cursor is not None:
         echo(f"truncated; continue with --cursor {response.next_cursor}", err=True)
+
+
+# Everything from the library passes `strip_control_characters` or the highlighter, which does: an imported text could
+# otherwise move the cursor or set the title of the terminal.
 
 
 def _passages(response: "GetResponse") -> Iterator[str]:

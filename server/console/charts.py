@@ -63,7 +63,10 @@ class ChartRow(Struct, frozen=True, kw_only=True):
 def column_chart(rows: Sequence[ChartRow], series: Sequence[str]) -> ColumnChart:
     """Stacks the values of each row. Series that no row has are left out."""
     used = [name for name in series if any(row.values.get(name) for row in rows)]
-    top = _round_up(max((sum(row.values.values()) for row in rows), default=0) or 1)
+    highest = max((sum(row.values.values()) for row in rows), default=0) or 1
+    # The next of 2, 4, 10, 20, 40, 100…, so that half of it is as round.
+    unit = 10.0 ** math.floor(math.log10(highest))
+    top = next(end for factor in (1, 2, 4, 10) if (end := factor * unit) >= highest and (end >= 2 or highest < 1))
     floor, room = _HEIGHT - _BOTTOM, _HEIGHT - _BOTTOM - _TOP
     slot = (_WIDTH - _LEFT) / max(1, len(rows))
     width = min(slot * 0.8, _COLUMN_WIDTH_MAX)
@@ -91,12 +94,6 @@ def column_chart(rows: Sequence[ChartRow], series: Sequence[str]) -> ColumnChart
         )
     ticks = [(round(floor - room * share, 1), f"{top * share:,.10g}") for share in (0, 0.5, 1)]
     return ColumnChart(series=tuple(used), columns=tuple(columns), ticks=tuple(ticks))
-
-
-def _round_up(value: float) -> float:
-    """The next of 2, 4, 10, 20, 40, 100…, so that half of it is as round."""
-    unit = 10.0 ** math.floor(math.log10(value))
-    return next(top for factor in (1, 2, 4, 10) if (top := factor * unit) >= value and (top >= 2 or value < 1))
 
 
 # -- calendar ----------------------------------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ class ManagePages(LibraryPage):
     async def bulk(self, request: Request) -> Response:
         """Changes or exports the items that are selected on the library page, or all that match its filters."""
         values = await self._browser.check_form(request, self._runtime.settings.body_max_bytes)
-        back = own_path(values.get("back", ""), "/library")
+        back = own_path(values.get("back", ""))
         selection = _selection(values, back)
         tags = split_tags(values.get("tag", ""))
         operation: Operation
@@ -162,12 +162,12 @@ class ManagePages(LibraryPage):
         await self.run(
             viewer, manage.update_items, manage.SelectionUpdate(items=items, pinned=values.get("pinned") == "yes")
         )
-        return see_other(own_path(values.get("back", ""), "/library"))
+        return see_other(own_path(values.get("back", "")))
 
     async def undo(self, request: Request) -> Response:
         viewer, values = await self.admit_form(request, manage.undo_change)
         change = await self.run(viewer, manage.undo_change, manage.UndoRequest(undo=values.get("undo", "")))
-        return see_other(with_change(own_path(values.get("back", ""), "/library"), change))
+        return see_other(with_change(own_path(values.get("back", "")), change))
 
 
 def _compared(groups: Sequence[duplicates.DuplicateGroup]) -> list[tuple[duplicates.DuplicateGroup, list[Any]]]:
@@ -200,11 +200,11 @@ def _selection(values: Mapping[str, str], back: str) -> dict[str, Any]:
     return {"items": tuple(items)} if items else {}
 
 
-def own_path(text: str, path: str) -> str:
-    """Returns the address of the page that a form is on, or `path` if it is none of these pages."""
+def own_path(text: str) -> str:
+    """Returns the address of the page that a form is on, or that of the library if it is none of these pages."""
     parts = urlsplit(text)
     is_known = parts.path in ("/library", "/tags", "/duplicates") or parts.path.startswith("/items/")
-    return text if is_known and not parts.scheme and not parts.netloc else path
+    return text if is_known and not parts.scheme and not parts.netloc else "/library"
 
 
 def with_change(address: str, change: LibraryChange) -> str:

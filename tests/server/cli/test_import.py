@@ -16,7 +16,7 @@ import pytest
 
 from server.cli.import_ import exit_code, interruption_message, report_lines
 from server.cli.output import format_size
-from server.cli.progress import progress_line
+from server.cli.progress import _styled_parts
 from sources.importers.engine.limits import ImportProgress
 from sources.importers.engine.summary import ImportProblem, ImportSummary, OutcomeCounts
 from tests.cases import each_case
@@ -171,6 +171,10 @@ def test_progress_bar_is_drawn_on_terminals_only(program: Program) -> None:
     bar, _, final_line = output.rpartition("\r\x1b[2K")
     assert "\x1b[36m" in bar or "\x1b[2m" in bar
     assert " 1 item in 00:" in final_line
+
+
+def progress_line(progress: ImportProgress, elapsed_s: float, columns: int) -> str:
+    return "".join(text for text, _ in _styled_parts(progress, elapsed_s, columns))
 
 
 @each_case("columns", [20, 60, 80, 100, 200])

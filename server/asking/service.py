@@ -115,7 +115,10 @@ class CitedTextParser:
 
     def feed(self, text: str) -> list[AnswerSentence]:
         """Returns the sentences that are complete: another one has begun after them."""
-        self._text = _moved_citations(self._text + text)
+        # Citations that follow the end of a sentence belong to that sentence, so they are moved before its end.
+        self._text = _CITATION_AFTER_END.sub(
+            lambda match: f" {match[2].strip()}{match[1]}{match[3]}", self._text + text
+        )
         # What may become a citation belongs to the sentence before it.
         partial = _PARTIAL_CITATION.search(self._text)
         end = partial.start() if partial is not None else len(self._text)
@@ -149,11 +152,6 @@ class CitedTextParser:
         if not cited:
             self.uncited_sentences += 1
         return AnswerSentence(text=text, citations=tuple(cited), starts_paragraph=starts_paragraph)
-
-
-def _moved_citations(text: str) -> str:
-    """Moves citations that follow the end of a sentence before it, because they belong to that sentence."""
-    return _CITATION_AFTER_END.sub(lambda match: f" {match[2].strip()}{match[1]}{match[3]}", text)
 
 
 def _cited_numbers(text: str) -> Iterator[int]:
@@ -350,18 +348,6 @@ async def _read_conversation(
         return (await library.chats.messages(conversation_id, _HISTORY_MAX_MESSAGES, skipped)).rows
 
 
-def _stored_citations(citations: Sequence[Citation]) -> list[Mapping[str, Any]]:
-    """Without the texts, which are in the library, and with addresses that outlive a change of the server's name."""
-    return [
-        {"number": one.number, "uri": one.uri, "source": one.source, "title": one.title, "url": _path(one.url)}
-        for one in citations
-    ]
-
-
-def _path(url: str) -> str:
-    return f"/items/{url.partition('/items/')[2]}"
-
-
 def _cited(sentences: Sequence[AnswerSentence], citations: Sequence[Citation]) -> tuple[Citation, ...]:
     numbers = {number for sentence in sentences for number in sentence.citations}
     return tuple(one for one in citations if one.number in numbers)
@@ -390,13 +376,24 @@ async def _keep(
     if end.usage is not None:
         metadata |= {"usage": structs.asdict(end.usage), "removed_citations": end.removed_citations}
     text = replace_unstorable(request.question)
+    # Without the texts, which are in the library, and with addresses that outlive a change of the server's name.
+    stored_citations = [
+        {
+            "number": one.number,
+            "uri": one.uri,
+            "source": one.source,
+            "title": one.title,
+            "url": f"/items/{one.url.partition('/items/')[2]}",
+        }
+        for one in cited
+    ]
     drafts = (
         MessageDraft(role="user", content=text, metadata=_VIA, created_at=requested_at),
         MessageDraft(
             role="assistant",
             content=replace_unstorable(answer_text(sentences, cited)) or NOTHING_FOUND,
             model=end.model,
-            citations=_stored_citations(cited),
+            citations=stored_citations,
             metadata=metadata,
         ),
     )

@@ -197,7 +197,7 @@ async def list_calls(context: RequestContext, services: "Runtime", request: Call
     a day at most, and until the server is restarted.
     """
     # Kept in memory, and shared by all workers through Redis if there are several.
-    calls = await services.recent_calls.list(context.user_id, clamp(request.limit, 1, _LIMIT_MAX))
+    calls = await services.stores.recent_calls.list(context.user_id, clamp(request.limit, 1, _LIMIT_MAX))
     names = await _client_names(services, context.user_id)
     return CallList(
         [

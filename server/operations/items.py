@@ -14,7 +14,6 @@ from msgspec import UNSET, Meta, Struct, structs
 from aggregator.libraries import LibraryName, enter, label, split_library
 from auth.context import WRITE, RequestContext
 from config.errors import Conflict, InvalidParams, NotFound
-from config.settings import Settings
 from server.operations.operation import NOT_FOUND, CommandBinding, ToolBinding, operation
 from server.protocol.catalog import Change, Hints
 from server.protocol.schema import read_values
@@ -230,7 +229,23 @@ async def create_item(context: RequestContext, services: Services, request: Item
     """
     async with services.libraries.library(context) as library:
         if request.source == "chats":
-            item: Any = await _create_conversation(library, request, services.settings)
+            fields = dict(request.fields or {})
+            listed = _read_fields(
+                {"messages": fields.pop("messages", None)}, {"messages": tuple[ChatMessageInput, ...]}
+            )
+            messages: tuple[ChatMessageInput, ...] = listed.get("messages", ())
+            if request.content and messages:
+                raise InvalidParams(
+                    "content: expected none with fields.messages, which has the text of the conversation"
+                )
+            if request.content:
+                messages = (ChatMessageInput(role="user", content=request.content),)
+            messages_max = services.settings.batch_max_items
+            if len(messages) > messages_max:
+                raise InvalidParams(f"fields.messages: expected at most {messages_max} messages")
+            draft = _draft(CONVERSATION, request.title, None, request.tags, fields)
+            drafts = [message.draft() for message in messages]
+            item: Any = await library.chats.create(draft, drafts, idempotency_key=request.idempotency_key)
         else:
             kind = ITEM_KINDS[request.source]
             draft = _draft(kind, request.title, request.content or None, request.tags, request.fields)
@@ -456,21 +471,6 @@ def _uri(request: ItemUpdateRequest | ItemDeleteRequest) -> str:
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
-
-
-async def _create_conversation(library: Library, request: ItemsCreate, settings: Settings) -> Conversation:
-    fields = dict(request.fields or {})
-    listed = _read_fields({"messages": fields.pop("messages", None)}, {"messages": tuple[ChatMessageInput, ...]})
-    messages: tuple[ChatMessageInput, ...] = listed.get("messages", ())
-    if request.content and messages:
-        raise InvalidParams("content: expected none with fields.messages, which has the text of the conversation")
-    if request.content:
-        messages = (ChatMessageInput(role="user", content=request.content),)
-    if len(messages) > settings.batch_max_items:
-        raise InvalidParams(f"fields.messages: expected at most {settings.batch_max_items} messages")
-    draft = _draft(CONVERSATION, request.title, None, request.tags, fields)
-    drafts = [message.draft() for message in messages]
-    return await library.chats.create(draft, drafts, idempotency_key=request.idempotency_key)
 
 
 async def _update(context: RequestContext, services: Services, request: ItemsUpdate) -> WriteResult:

@@ -25,7 +25,7 @@ from auth.context import Principal
 from config import errors
 from config.logging import request_fields
 from config.paths import UserId
-from config.tracing import Span, is_tracing, span
+from config.tracing import is_tracing, span
 from server.protocol.call import (
     APPS_EXTENSION,
     LOG_LEVELS,
@@ -197,7 +197,15 @@ class Dispatcher:
         return self._dispatch_traced(call, request) if is_tracing() else self._dispatch(call, request)
 
     async def _dispatch_traced(self, call: Call, request: Request) -> Result:
-        with self._start_span(call, request) as call_span:
+        # A client can make the span part of its own trace (MCP: `_meta` with `traceparent`).
+        meta = request.params.get("_meta")
+        headers = meta if isinstance(meta, dict) else {}
+        parent = {name: value for name in _TRACE_HEADERS if isinstance(value := headers.get(name), str)}
+        method, tool = self._metric_labels(call, request)
+        attributes = {"mcp.method.name": method, "mcp.protocol.version": call.version, "gen_ai.tool.name": tool}
+        call_span, fields = span(f"{method} {tool}".rstrip(), attributes, parent=parent), request_fields()
+        fields.trace_id = fields.trace_id or call_span.trace_id
+        with call_span:
             try:
                 return await self._dispatch(call, request)
             finally:
@@ -245,18 +253,6 @@ class Dispatcher:
             return result
         meta = {**self._server_meta, **result["_meta"]} if "_meta" in result else self._server_meta
         return {"resultType": "complete", **result, "_meta": meta}
-
-    def _start_span(self, call: Call, request: Request) -> Span:
-        """With tracing, a request is a span, which a client can make part of its own trace (MCP: `_meta` with
-        `traceparent`)."""
-        meta = request.params.get("_meta")
-        headers = meta if isinstance(meta, dict) else {}
-        parent = {name: value for name in _TRACE_HEADERS if isinstance(value := headers.get(name), str)}
-        method, tool = self._metric_labels(call, request)
-        attributes = {"mcp.method.name": method, "mcp.protocol.version": call.version, "gen_ai.tool.name": tool}
-        call_span, fields = span(f"{method} {tool}".rstrip(), attributes, parent=parent), request_fields()
-        fields.trace_id = fields.trace_id or call_span.trace_id
-        return call_span
 
     def find_tool(self, profile: str, name: Any) -> Tool | None:
         """Finds a tool by a name of the profile, or by its own name."""

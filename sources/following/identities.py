@@ -73,7 +73,17 @@ class FileIdentities:
         inherited = self._inherited(kind, keys)
         uuids = {key: inherited or self._known.get((kind, key)) or "" for key in keys}
         for key in [key for key, uuid in uuids.items() if not uuid]:
-            uuids[key] = await self._free_uuid(kind, key, is_only=len(keys) == 1)
+            # The id of the importer, or one derived from it if an item of another file has it: that file may have been
+            # renamed, or this one may be a copy of it.
+            is_fixed = self._fixed_key is not None and len(keys) == 1
+            own = stable_uuid("follow", kind, self._fixed_key or "") if is_fixed else key
+            candidate, number = own, 0
+            while (kind, candidate) in await self._files.other_owners(self._follow, self._names, [candidate]):
+                number += 1
+                # Not the id of the followed source: if it is removed and added again, its items are the same.
+                parts = (self._location, self._names[0].decode("utf-8", "backslashreplace"), own, str(number))
+                candidate = stable_uuid("follow", kind, "\0".join(parts))
+            uuids[key] = candidate
         for key, uuid in uuids.items():
             self.items[kind, key] = FollowedItem(kind, key, uuid)
         # Any: `replace` does not know which draft belongs to which item.
@@ -103,19 +113,6 @@ class FileIdentities:
         is_first = not any(item_kind == kind for item_kind, _ in self.items)
         has_one = len(known) == 1 and len(keys) == 1 and is_first
         return known[0] if has_one and kind in ("notes", "media", "characters") else None
-
-    async def _free_uuid(self, kind: str, key: str, *, is_only: bool) -> str:
-        """Returns the id of the importer, or one derived from it if an item of another file has it: that file may have
-        been renamed, or this one may be a copy of it."""
-        if self._fixed_key is not None and is_only:
-            key = stable_uuid("follow", kind, self._fixed_key)
-        candidate, number = key, 0
-        while (kind, candidate) in await self._files.other_owners(self._follow, self._names, [candidate]):
-            number += 1
-            # Not the id of the followed source: if it is removed and added again, its items are the same.
-            parts = (self._location, self._names[0].decode("utf-8", "backslashreplace"), key, str(number))
-            candidate = stable_uuid("follow", kind, "\0".join(parts))
-        return candidate
 
 
 class PartIdentities(FileIdentities):

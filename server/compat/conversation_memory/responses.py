@@ -227,7 +227,24 @@ def render_observations(observations: Sequence[Observation], plan: RetrievalPlan
     share = room // max(1, len(observations)) - plan.scale.weigh(_RULE + _omission(10**6))
     rendered = []
     for observation in observations:
-        text = _render_observation(observation)
+        files = dict.fromkeys((*observation.files_modified, *observation.files_read))
+        time = f"{observation.created_at[:10]} {observation.created_at[11:16]}"
+        # Who recorded the observation, and the conversation it comes from.
+        source: str = observation.origin
+        if observation.conversation_id is not None:
+            source += f" from `{uri_of('chats', observation.conversation_id)}`"
+            if observation.line_start:
+                source += f", lines {observation.line_start}-{observation.line_end or observation.line_start}"
+        parts = [
+            f"## [{observation.project}, {time}] - {observation.type}: {observation.title}",
+            f"**{observation.subtitle}**" if observation.subtitle else "",
+            observation.narrative,
+            "**Facts:**\n" + "\n".join(f"- {fact}" for fact in observation.facts) if observation.facts else "",
+            f"**Concepts:** {_code_spans(observation.concepts)}" if observation.concepts else "",
+            f"**Files:** {_code_spans(files)}" if files else "",
+            f"**Source:** {source}",
+        ]
+        text = "\n\n".join(part for part in parts if part)
         beginning = text[: word_boundary_before(text, plan.scale.count_fitting(text, max(0, share)))]
         omitted_chars = len(text) - len(beginning)
         rendered.append(f"{beginning}{_omission(omitted_chars)}" if omitted_chars else text)
@@ -236,27 +253,6 @@ def render_observations(observations: Sequence[Observation], plan: RetrievalPlan
 
 def _omission(chars: int) -> str:
     return f"\n\n*[{chars} more characters omitted: request fewer observations]*"
-
-
-def _render_observation(observation: Observation) -> str:
-    files = dict.fromkeys((*observation.files_modified, *observation.files_read))
-    time = f"{observation.created_at[:10]} {observation.created_at[11:16]}"
-    # Who recorded the observation, and the conversation it comes from.
-    source: str = observation.origin
-    if observation.conversation_id is not None:
-        source += f" from `{uri_of('chats', observation.conversation_id)}`"
-        if observation.line_start:
-            source += f", lines {observation.line_start}-{observation.line_end or observation.line_start}"
-    parts = [
-        f"## [{observation.project}, {time}] - {observation.type}: {observation.title}",
-        f"**{observation.subtitle}**" if observation.subtitle else "",
-        observation.narrative,
-        "**Facts:**\n" + "\n".join(f"- {fact}" for fact in observation.facts) if observation.facts else "",
-        f"**Concepts:** {_code_spans(observation.concepts)}" if observation.concepts else "",
-        f"**Files:** {_code_spans(files)}" if files else "",
-        f"**Source:** {source}",
-    ]
-    return "\n\n".join(part for part in parts if part)
 
 
 def _code_spans(texts: Iterable[str]) -> str:

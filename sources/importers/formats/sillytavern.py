@@ -188,8 +188,8 @@ def _parse_messages(file: InputFile) -> Iterator[_TavernMessage | MessageReport]
                 swipe_id = line.get("swipe_id")
                 choice = swipe_id if type(swipe_id) is int and 0 <= swipe_id < len(swipes) else 0
                 # The message may have been edited since it was chosen, so it replaces its swipe.
-                swipes = (*swipes[:choice], text, *swipes[choice + 1 :])
-                yield _TavernMessage(session_line.number, line, swipes, choice)
+                texts = (*swipes[:choice], text, *swipes[choice + 1 :])
+                yield _TavernMessage(session_line.number, line, texts, choice)
             except SkipMessage as skip:
                 yield SkippedItem(skip.reason)
             except InvalidParams as error:

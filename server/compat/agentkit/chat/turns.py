@@ -91,13 +91,28 @@ def parse_turn(message: Mapping[str, Any], limits: TurnLimits) -> ChatTurn | Non
     if role is None:
         return None
     content = replace_unstorable(content_text(message.get("content")) or _string(message.get("refusal")))
+    # The parts that are not text: their URL, never the bytes of a `data:` URL.
+    attachments: list[Mapping[str, Any]] = []
+    parts = message.get("content")
+    for part in parts if isinstance(parts, list) else []:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if not isinstance(kind, str) or kind in ("text", "refusal"):
+            continue
+        attachment: dict[str, Any] = {"type": replace_unstorable(kind)[:_SHORT_NAME_MAX_CHARS]}
+        value = part.get(kind)
+        url = _string(value.get("url")) if isinstance(value, dict) else _string(value)
+        if url.startswith("data:"):
+            attachment |= {"media_type": replace_unstorable(url[5:105].partition(";")[0]), "chars": len(url)}
+        elif url:
+            attachment["url"] = replace_unstorable(url[:_NAME_MAX_CHARS])
+        attachments.append(attachment)
     return ChatTurn(
         role=role,
         content=content[: limits.content_max_chars],
         name=replace_unstorable(_string(message.get("name")))[:_NAME_MAX_CHARS],
         tool_calls=_tool_calls(message, limits.metadata_max_bytes),
         tool_call_id=replace_unstorable(_string(message.get("tool_call_id")))[:_NAME_MAX_CHARS],
-        attachments=_attachments(message.get("content")),
+        attachments=tuple(attachments),
         is_truncated=len(content) > limits.content_max_chars,
     )
 
@@ -141,24 +156,6 @@ def _tool_calls(message: Mapping[str, Any], limit_bytes: int) -> tuple[Mapping[s
             call_id = replace_unstorable(_string(call.get("id")))[:_SHORT_NAME_MAX_CHARS]
             calls[index] = {"id": call_id, "function": {"name": name[:_SHORT_NAME_MAX_CHARS]}}
     return tuple(calls)
-
-
-def _attachments(content: Any) -> tuple[Mapping[str, Any], ...]:
-    """Returns the parts that are not text: their URL, never the bytes of a `data:` URL."""
-    attachments: list[Mapping[str, Any]] = []
-    for part in content if isinstance(content, list) else []:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if not isinstance(kind, str) or kind in ("text", "refusal"):
-            continue
-        attachment: dict[str, Any] = {"type": replace_unstorable(kind)[:_SHORT_NAME_MAX_CHARS]}
-        value = part.get(kind)
-        url = _string(value.get("url")) if isinstance(value, dict) else _string(value)
-        if url.startswith("data:"):
-            attachment |= {"media_type": replace_unstorable(url[5:105].partition(";")[0]), "chars": len(url)}
-        elif url:
-            attachment["url"] = replace_unstorable(url[:_NAME_MAX_CHARS])
-        attachments.append(attachment)
-    return tuple(attachments)
 
 
 # -- completion parser -------------------------------------------------------------------------------------------------

@@ -529,6 +529,6 @@ class RedisTokenBuckets:
         return self._connection.key("rate", self._rule.name, self._connection.digest(key))
 
 
-def redis_limits(connection: RedisConnection, settings: Settings) -> Callable[[LimitRule], RedisTokenBuckets]:
+def redis_limits(connection: RedisConnection) -> Callable[[LimitRule], RedisTokenBuckets]:
     fallback = in_process_limits()
     return lambda rule: RedisTokenBuckets(connection, rule, fallback(rule))

@@ -170,7 +170,6 @@ async def open_runtime(
             authenticator=authenticator,
             limits=limits,
             call_limits=call_limits,
-            tickets=stores.tickets,
             admission=Admission(
                 settings, data_root, authenticator, call_limits, stores.tickets, profiles, streams, audit
             ),
@@ -179,7 +178,6 @@ async def open_runtime(
             dispatcher=Dispatcher(
                 catalog, options, signer, call_limits, streams, observer, profiles, stores.recent_calls
             ),
-            recent_calls=stores.recent_calls,
             imports=imports,
             following=following,
             bus=bus,

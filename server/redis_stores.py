@@ -129,7 +129,7 @@ async def open_redis_stores(settings: Settings) -> AsyncIterator[stores.StateSto
         yield stores.StateStores(
             sessions=sessions,
             session_states=RedisSessionStates(connection, stores.session_state_limits(settings)),
-            make_limit=redis.redis_limits(connection, settings),
+            make_limit=redis.redis_limits(connection),
             tickets=redis.RedisTickets(connection, settings),
             used_tokens=redis.RedisUsedTokens(connection),
             state_keys=state_keys,

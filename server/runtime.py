@@ -12,13 +12,12 @@ from auth.authenticator import Authenticator, local_principal
 from auth.browser_sessions import BrowserSessions
 from auth.context import build_context
 from auth.rate_limits import RateLimits
-from auth.tickets import Tickets
 from config.paths import DataRoot, UserId
 from server.admission import Admission, CallLimits
 from server.compat.agentchatbus.service import MessageBus
 from server.following.service import FollowService
 from server.import_jobs import UPLOADS_FOLDER, ImportJobs
-from server.protocol.dispatcher import Dispatcher, RecentCalls
+from server.protocol.dispatcher import Dispatcher
 from server.protocol.legacy_sessions import LegacySessions
 from server.services import Services
 from server.stores import StateStores
@@ -35,12 +34,10 @@ class Runtime(Services, frozen=True, kw_only=True):
     authenticator: Authenticator
     limits: RateLimits
     call_limits: CallLimits
-    tickets: Tickets
     admission: Admission
     open_streams: OpenStreams
     sessions: LegacySessions
     dispatcher: Dispatcher
-    recent_calls: RecentCalls
     imports: ImportJobs
     following: FollowService
     bus: MessageBus
@@ -60,7 +57,7 @@ class Runtime(Services, frozen=True, kw_only=True):
         if (owner := await self.registry.user_by_id(user_id)) is not None:
             await self.imports.forget(build_context(local_principal(owner), self.data_root, "deletion"))
         await self.following.forget(user_id)
-        await self.recent_calls.forget(user_id)
+        await self.stores.recent_calls.forget(user_id)
 
 
 # -- leftovers ---------------------------------------------------------------------------------------------------------

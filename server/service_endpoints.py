@@ -123,7 +123,7 @@ class ServiceEndpoints:
     async def ticket(self, request: Request) -> Response:
         """Issues a single-use ticket for `/mcp/ws`, for clients that cannot set headers there."""
         admitted = await self._runtime.admission.admit(IncomingRequest.from_scope(request.scope))
-        ticket, expires_in_s = await self._runtime.tickets.issue(admitted.principal)
+        ticket, expires_in_s = await self._runtime.stores.tickets.issue(admitted.principal)
         body = {"ticket": ticket, "expires_in": expires_in_s}
         return JSONResponse(body, headers={"Cache-Control": "no-store"})
 

@@ -20,7 +20,7 @@ from auth.rate_limits import LimitRule, RateLimit
 from auth.sharing import Sharing
 from config.errors import FlorilegiumError, RateLimited, Unavailable
 from config.settings import Settings
-from server.console.browser import client_address
+from server.console.browser import FORM_MAX_BYTES, client_address
 from server.error_responses import retry_after
 from server.rest.errors import MethodNotAllowed
 from server.rest.forms import URLENCODED, media_type_of
@@ -72,11 +72,11 @@ def parse_parameters(text: str) -> Parameters:
     return Parameters(values, tuple(resources), repeated)
 
 
-async def read_form_parameters(request: Request, max_bytes: int) -> Parameters:
+async def read_form_parameters(request: Request) -> Parameters:
     """Reads the body of a request. Parameters in the query string are ignored, because URLs are logged."""
     if media_type_of(request.headers.get("content-type", "")) != URLENCODED:
         raise grants.invalid_request(f"Content-Type: expected {URLENCODED}")
-    body = await read_body(request, request.headers.get("content-length"), max_bytes)
+    body = await read_body(request, request.headers.get("content-length"), FORM_MAX_BYTES)
     parameters = parse_parameters(body.decode("latin-1"))
     parameters.require_single()
     return parameters

@@ -212,7 +212,7 @@ class OAuthEndpoints:
     async def _read_limited(self, request: Request, *credentials: str) -> Parameters:
         """Reads a form and counts it: for the user whose code or token it has, or else for its address. All users of a
         hosted assistant come from one address, and must not use up each other's limit."""
-        parameters = await read_form_parameters(request, FORM_MAX_BYTES)
+        parameters = await read_form_parameters(request)
         is_assertion = parameters.get("grant_type") == clients.JWT_BEARER
         if is_assertion and self._services.identity_assertions.is_enabled:
             return parameters  # counted once the assertion says whose it is
@@ -223,7 +223,7 @@ class OAuthEndpoints:
 
     async def device_authorization(self, request: Request) -> Response:
         await self._services.registration_limit.take(client_network(request))
-        parameters = await read_form_parameters(request, FORM_MAX_BYTES)
+        parameters = await read_form_parameters(request)
         client = await authenticate_client(self._services, request, parameters)
         if clients.DEVICE not in client.grant_types:
             raise OAuthError("unauthorized_client", f"grant_types: the client did not register {clients.DEVICE}")

@@ -33,7 +33,7 @@ async def limits(request: pytest.FixtureRequest, clock: FakeClock) -> AsyncItera
         return
     settings = make_settings(**request.getfixturevalue("redis_settings"))
     async with open_redis(settings) as connection:
-        yield LimitsFixture(redis_limits(connection, settings), partial(age_keys, connection))
+        yield LimitsFixture(redis_limits(connection), partial(age_keys, connection))
 
 
 def rule(per_minute: float = 60, burst: int = 3) -> LimitRule:
@@ -198,7 +198,7 @@ async def test_wait_is_that_until_the_next_token(limits: LimitsFixture) -> None:
 async def test_calls_to_all_processes_are_counted_together(redis_settings: dict[str, Any]) -> None:
     settings = make_settings(**redis_settings)
     async with open_redis(settings) as one, open_redis(settings) as other:
-        limits = [redis_limits(connection, settings)(rule(per_minute=1, burst=5)) for connection in (one, other)]
+        limits = [redis_limits(connection)(rule(per_minute=1, burst=5)) for connection in (one, other)]
 
         assert [await is_allowed(limits[number % 2], "alice") for number in range(7)] == [True] * 5 + [False] * 2
         assert await is_allowed(limits[1], "bob")

@@ -64,8 +64,8 @@ async def test_a_reply_token_is_consumed_once(processes: Processes, settings: Se
     assert (consumed.count(True), consumed.count(False)) == (1, CALLS - 1)
 
 
-async def test_a_limit_allows_its_burst(processes: Processes, settings: Settings) -> None:
-    limits = [redis_limits(process, settings)(LimitRule("user", "calls", 0.001, 7)) for process in processes]
+async def test_a_limit_allows_its_burst(processes: Processes) -> None:
+    limits = [redis_limits(process)(LimitRule("user", "calls", 0.001, 7)) for process in processes]
     taken = await outcomes([limits[number % 2].take(ADA.user_id) for number in range(CALLS)])
 
     assert (taken.count(None), taken.count(RateLimited)) == (7, CALLS - 7)

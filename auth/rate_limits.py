@@ -126,20 +126,16 @@ class RateLimits(Struct, frozen=True):
     @classmethod
     def from_settings(cls, settings: Settings, make_limit: MakeLimit) -> Self:
         failure_rate = settings.rate_failures_per_minute
-        per_minute = settings.rate_tool_per_minute if settings.is_auth_configured else 0
+        user_rate, tool_rate = settings.rate_user_per_minute, settings.rate_tool_per_minute
+        if not settings.is_auth_configured:
+            user_rate = tool_rate = 0  # in single-user mode there are no other users to protect
         return cls(
-            user=make_limit(user_rule(settings)),
-            tool=make_limit(LimitRule("tool", "this tool", per_minute, settings.fixed.rate_tool_burst)),
+            user=make_limit(LimitRule("user", "calls", user_rate, settings.fixed.rate_user_burst)),
+            tool=make_limit(LimitRule("tool", "this tool", tool_rate, settings.fixed.rate_tool_burst)),
             failures=make_limit(
                 LimitRule("failures", "failed sign-ins", failure_rate, settings.fixed.rate_failures_burst)
             ),
         )
-
-
-def user_rule(settings: Settings) -> LimitRule:
-    """Limits users only if authentication is configured: in single-user mode there are no other users to protect."""
-    per_minute = settings.rate_user_per_minute if settings.is_auth_configured else 0
-    return LimitRule("user", "calls", per_minute, settings.fixed.rate_user_burst)
 
 
 # -- challenge ---------------------------------------------------------------------------------------------------------

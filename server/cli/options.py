@@ -2,16 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from msgspec.structs import replace
 
 from config.loading import LoadedConfig
 from config.settings import Settings
-from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+from server.cli.lazy_group import Decorated, SettingsOverrides, json_option, setting_options
 
 _DEMO_SUFFIX = "-demo"
 GROUP_HELP = "The library of this group instead of that of a user. With --server, only its managers can."

@@ -282,12 +282,6 @@ class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
     def for_whole_item(self) -> "PermalinkRequest":
         return PermalinkRequest(source=self.source, id=self.id, library=self.library, mode="full", attachments=True)
 
-    def for_passage(self) -> "PermalinkRequest":
-        """Returns the request for the few sentences that a link points to."""
-        return structs.replace(
-            self, mode="chunk", chunk_size_tokens=_PASSAGE_TOKENS, chunk_overlap_tokens=0, max_tokens=None, cursor=None
-        )
-
 
 class ItemPage(LibraryPage):
     """The ASGI application of permalinks."""
@@ -515,7 +509,11 @@ class ItemPage(LibraryPage):
             return await self.run(viewer, self._operation, args.for_whole_item()), marks
         if item.anchor not in ("loc", "query") or item.attachments is not None:
             return item, marks
-        passage: GetResponse = await self.run(viewer, self._operation, args.for_passage())
+        # The few sentences that the link points to.
+        few = structs.replace(
+            args, mode="chunk", chunk_size_tokens=_PASSAGE_TOKENS, chunk_overlap_tokens=0, max_tokens=None, cursor=None
+        )
+        passage: GetResponse = await self.run(viewer, self._operation, few)
         return item, structs.replace(marks, text=passage.content)
 
 

@@ -94,7 +94,10 @@ def checked_path(settings: Settings, record: FollowRecord, owner: UserRecord) ->
         raise SourceMissing("the followed path does not exist") from None
     if record.deployment is not None and str(resolved) != record.location:
         raise SourceMissing("the folder was replaced by a link to another one")
-    if is_confined_now(settings, record, owner) and not _is_in_follow_roots(settings, resolved, owner):
+    # Without authentication, the only user may read all.
+    is_only_user = not settings.is_auth_configured and owner.name == settings.single_user_name
+    is_confined = record.is_confined or (record.needs_admin and owner.role != "admin" and not is_only_user)
+    if is_confined and not _is_in_follow_roots(settings, resolved, owner):
         reason = "follow_roots no longer permits this path"
         raise SourceMissing(f"{reason}, and its owner is not an administrator" if record.needs_admin else reason)
     require_outside_data(settings, resolved)
@@ -114,12 +117,6 @@ async def followed_file(services: Services, library: Library, user_id: UserId, k
             is_folder = await asyncio.to_thread(path.is_dir)
             return path / os.fsdecode(name) if is_folder else path
     return None
-
-
-def is_confined_now(settings: Settings, record: FollowRecord, owner: UserRecord) -> bool:
-    """Returns whether only `follow_roots` can permit the path. Without authentication, the only user may read all."""
-    is_only_user = not settings.is_auth_configured and owner.name == settings.single_user_name
-    return record.is_confined or (record.needs_admin and owner.role != "admin" and not is_only_user)
 
 
 def _is_in_follow_roots(settings: Settings, path: Path, owner: UserRecord) -> bool:

@@ -287,7 +287,9 @@ async def adopt_local(context: RequestContext, services: Services, request: User
         db.execute("UPDATE follows SET user_id = ? WHERE user_id = ?", (record.id, former.id))
 
     await services.registry.database.write(move_records)
-    items = await count_items(services, record)
+    owner_context = build_context(local_principal(record), services.data_root, "adopt-local", is_agent=False)
+    async with services.libraries.library(owner_context) as library:
+        items = (await library.usage()).items
     _record_change(context, services, "user.adopt_local", record, former.name)
     return AdoptedLibrary(name=record.name, former_user=former.name, items=items)
 
@@ -299,12 +301,6 @@ async def find_adoptable(services: Services) -> UserRecord | None:
         return user
     files = await asyncio.to_thread(recorded_files, services.data_root.control_path, user.id)
     return user if files else None
-
-
-async def count_items(services: Services, user: UserRecord) -> int:
-    context = build_context(local_principal(user), services.data_root, "adopt-local", is_agent=False)
-    async with services.libraries.library(context) as library:
-        return (await library.usage()).items
 
 
 async def remove_user(

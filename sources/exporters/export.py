@@ -43,16 +43,6 @@ def file_name(title: str, uuid: str) -> str:
     return f"{words}-{digest}.md" if words else f"{digest}.md"
 
 
-def note_page(note: records.Note) -> Iterator[str]:
-    yield front_matter(note, note.title)
-    yield note.content
-
-
-def media_page(item: records.MediaItem, content: str) -> Iterator[str]:
-    yield front_matter(item, item.title, media_type=item.media_type, url=item.url, author=item.author)
-    yield content
-
-
 def item_page(kind: Kind, item: Record) -> Iterator[str]:
     """The texts of an item under headings. Lists, which are long or technical, are in the JSON line only."""
     title = title_of(kind, item)
@@ -70,14 +60,6 @@ def observation_page(observation: records.Observation) -> Iterator[str]:
     for name in ("facts", "concepts", "files_read", "files_modified"):
         if values := getattr(observation, name):
             yield f"\n## {name.replace('_', ' ').capitalize()}\n\n" + "".join(f"- {value}\n" for value in values)
-
-
-def conversation_head(chat: records.Conversation) -> str:
-    return f"{front_matter(chat, chat.title, namespace=chat.namespace)}# {chat.title}\n"
-
-
-def message_section(message: records.Message) -> str:
-    return f"\n## {message.sender}, {message.created_at}{message.labels}\n\n{message.content}\n"
 
 
 def front_matter(row: Record, title: str, **more_fields: str) -> str:
@@ -189,7 +171,7 @@ class _LibraryExport:
         def write(file: IO[bytes], row: records.Note, images: Sequence[NoteImage]) -> None:
             more = {"images": tuple(images)} if images else {}
             self._write_line(file, "notes", lines.item_line(records.NOTE, row, **more))
-            self._write_page("notes", row.title, row.uuid, note_page(row))
+            self._write_page("notes", row.title, row.uuid, (front_matter(row, row.title), row.content))
 
         async with self._open_kind("notes") as file:
             async for rows in self._pages("notes"):
@@ -205,7 +187,8 @@ class _LibraryExport:
 
         def write(file: IO[bytes], row: records.MediaItem, content: str, segments: Any, chunks: Any) -> None:
             self._write_line(file, "media", lines.media_line(row, content, segments, chunks))
-            self._write_page("media", row.title, row.uuid, media_page(row, content))
+            head = front_matter(row, row.title, media_type=row.media_type, url=row.url, author=row.author)
+            self._write_page("media", row.title, row.uuid, (head, content))
 
         async with self._open_kind("media") as file:
             async for rows in self._pages("media"):
@@ -233,12 +216,13 @@ class _LibraryExport:
 
         def write_head(page: IO[bytes]) -> None:
             self._write_line(file, "chats", lines.conversation_line(chat, character))
-            page.write(conversation_head(chat).encode())
+            page.write(f"{front_matter(chat, chat.title, namespace=chat.namespace)}# {chat.title}\n".encode())
 
         def write_messages(page: IO[bytes], messages: Sequence[records.Message]) -> None:
             for message in messages:
                 self._write_line(file, "messages", lines.message_line(message))
-                page.write(message_section(message).encode())
+                heading = f"{message.sender}, {message.created_at}{message.labels}"
+                page.write(f"\n## {heading}\n\n{message.content}\n".encode())
 
         with await in_thread(_create_file, path) as page:
             await in_thread(write_head, page)

@@ -78,11 +78,6 @@ def trust_in_query(pieces: int, words: float, familiar: float, pieces_max: float
     return min(1.0, max(0.0, 1 - excess / (pieces_max - familiar)))
 
 
-def count_letters(text: str) -> int:
-    """Counts vowel signs, too: in Hindi and its relatives, a third of what is written."""
-    return sum(category(character)[0] in "LM" for character in text)
-
-
 def _count_words(text: str) -> int:
     words = fold(text).split()
     return len(words) - sum(map(str.isdecimal, words))
@@ -165,7 +160,8 @@ class MiniLmModel:
         unknown_letters = 0
         for token, (start, end) in zip(tokens, encoding.offsets, strict=True):
             if token == self._unknown_token:
-                unknown_letters += count_letters(text[start:end])
+                # Vowel signs count, too: in Hindi and its relatives, they are a third of what is written.
+                unknown_letters += sum(category(character)[0] in "LM" for character in text[start:end])
         return ([] if tokens.count(self._unknown_token) == len(tokens) else tokens), unknown_letters
 
     def _mean(self, tokens: list[int]) -> "numpy.ndarray[tuple[int, int], numpy.dtype[numpy.float32]]":

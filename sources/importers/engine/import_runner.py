@@ -229,7 +229,8 @@ async def run_import(
         for result in results:
             match result:
                 case ImportProblem():
-                    runner.add_failed_file(result)
+                    failed = ImportSummary(failed_files=1, problems=[result][: runner.problems_left])
+                    runner.summary.add(failed)
                 case IgnoredFiles(reason, count):
                     runner.summary.skip(reason, count)
                 case DiscoveredFile():
@@ -298,10 +299,6 @@ class ImportRunner:
         file_progress.finish(file.size_bytes)
         self.summary.add(importing.summary)
         return importing.summary
-
-    def add_failed_file(self, problem: ImportProblem) -> None:
-        """Counts a file that could not be opened."""
-        self.summary.add(ImportSummary(failed_files=1, problems=[problem][: self.problems_left]))
 
     @property
     def problems_left(self) -> int:

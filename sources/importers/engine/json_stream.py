@@ -62,13 +62,6 @@ def iter_objects(file: IO[bytes], limits: ImportLimits) -> Iterator[JsonElement]
     yield from _ObjectSplitter(base=1 if first[:1] == b"[" else 0, limits=limits).split(_blocks(first, file))
 
 
-def iter_list(first: bytes, file: IO[bytes], limits: ImportLimits) -> Iterator[JsonElement]:
-    """Yields the objects of a list inside another value. `first` starts with the bracket of the list and ends where the
-    file continues. What follows the list is ignored."""
-    blocks = _blocks(_complete_escape(first, file), file)
-    yield from _ObjectSplitter(base=1, limits=limits, is_whole_file=False).split(blocks)
-
-
 def decode_object(data: bytes | msgspec.Raw, shape: type[T]) -> T:
     """Decodes one object; raises InvalidParams if it is malformed.
 
@@ -332,7 +325,10 @@ def read_member_list(file: IO[bytes], path: Sequence[str], limits: ImportLimits)
         if token == b"[" and scanner.is_at(keys):
             # An empty list and the closing braces make the bytes before the list an object of their own.
             header = parse_json(scanner.data[:start] + b"[]" + b"}" * len(path), limits)
-            return MemberList(Fields.of(header), iter_list(scanner.data[start:], file, limits))
+            blocks = _blocks(_complete_escape(scanner.data[start:], file), file)
+            # What follows the list is ignored.
+            elements = _ObjectSplitter(base=1, limits=limits, is_whole_file=False).split(blocks)
+            return MemberList(Fields.of(header), elements)
     return None
 
 

@@ -206,10 +206,6 @@ def new_mark() -> str:
     return f"data-{secrets.token_hex(_MARK_BYTES)}"
 
 
-def is_extractive_answer(text: str) -> bool:
-    return text.startswith(NO_MODEL)
-
-
 def passages_text(passages: Sequence[ChatPassage]) -> str:
     return "\n\n".join(
         f"[{number}] {' '.join(passage.title.split())} ({passage.uri})\n{passage.text}"

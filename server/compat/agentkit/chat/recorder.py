@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from config.errors import Conflict, NotFound
 from config.times import parse_time
-from server.compat.agentkit.chat.passages import is_extractive_answer
+from server.compat.agentkit.chat.passages import NO_MODEL
 from server.compat.agentkit.chat.turns import ChatTurn, Completion, first_content, message_fingerprint
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import Conversation, Message
@@ -204,7 +204,7 @@ def _drafts(turns: Sequence[ChatTurn], created_at: str, parent_id: str | UnsetTy
             # An answer made of passages can quote human-only messages, and comes back from the client without its mark.
             metadata=turn.metadata
             | _VIA
-            | ({"human_only": True} if turn.role == "assistant" and is_extractive_answer(turn.content) else {}),
+            | ({"human_only": True} if turn.role == "assistant" and turn.content.startswith(NO_MODEL) else {}),
             parent_id=parent_id if index == 0 else UNSET,
             created_at=created_at,
         )

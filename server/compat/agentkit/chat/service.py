@@ -27,7 +27,7 @@ from config.settings import Settings
 from config.times import format_time
 from server.compat.agentkit.chat import passages, relay, schemas
 from server.compat.agentkit.chat.recorder import CompletedTurn, TurnRecorder, find_conversation
-from server.compat.agentkit.chat.turns import ChatTurn, Completion, TurnLimits, last_content, parse_turns
+from server.compat.agentkit.chat.turns import ChatTurn, Completion, TurnLimits, parse_turns
 from server.compat.agentkit.schemas import AGENTKIT_ERROR_FORMAT
 from server.operations.operation import NoArguments, Upload, UploadRequest, operation
 from server.protocol.messages import decode
@@ -251,7 +251,7 @@ async def list_models(_context: RequestContext, services: Runtime, _request: NoA
 
 async def _extract(context: RequestContext, services: Runtime, turn: CompletedTurn, *, is_stream: bool) -> Response:
     context.principal.require_scope(READ)
-    question = last_content(turn.turns, "user")
+    question = next((one.content for one in reversed(turn.turns) if one.role == "user"), "")
     if not question.strip():
         raise InvalidParams("messages: expected a message with role user and a text, got none")
     # The conversation that the request continues, or None if it starts a new one.

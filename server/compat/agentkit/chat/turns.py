@@ -126,10 +126,6 @@ def content_text(content: Any) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def last_content(turns: Sequence[ChatTurn], role: str) -> str:
-    return next((turn.content for turn in reversed(turns) if turn.role == role), "")
-
-
 def first_content(turns: Sequence[ChatTurn], role: str) -> str:
     return next((turn.content for turn in turns if turn.role == role), "")
 

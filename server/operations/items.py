@@ -518,29 +518,22 @@ async def _tag(context: RequestContext, services: Services, request: ItemsTag) -
     if not request.add and not request.remove:
         raise InvalidParams("add, remove: expected at least one tag")
     async with services.libraries.library(context) as library:
-        key = await _key(library, address)
+        key, collection = await _key(library, address), library.collection(address.source)
+        removed = {tag.strip().casefold() for tag in request.remove}
         attempts = 1
         while True:
-            try:
-                item = await _tag_once(library, address.source, key, request)
+            item: Record = await collection.get(key)
+            tags = [tag for tag in (*item.tags, *request.add) if tag.strip().casefold() not in removed]
+            if _folded(tags) == _folded(item.tags):
                 break
-            except Conflict:
+            try:
+                item = await collection.update(key, make_draft(address.source, {}, tags=tags), item.version)
+                break
+            except Conflict:  # it has changed since it was read
                 if attempts == _TAG_ATTEMPTS:
                     raise
                 attempts += 1
     return published(context, services, write_result(address.source, item))
-
-
-async def _tag_once(library: Library, source: str, key: str | int, request: ItemsTag) -> Record:
-    """Raises Conflict if the item changed between the read and the write."""
-    collection = library.collection(source)
-    item: Record = await collection.get(key)
-    removed = {tag.strip().casefold() for tag in request.remove}
-    tags = [tag for tag in (*item.tags, *request.add) if tag.strip().casefold() not in removed]
-    if _folded(tags) == _folded(item.tags):
-        return item
-    updated: Record = await collection.update(key, make_draft(source, {}, tags=tags), item.version)
-    return updated
 
 
 def _folded(tags: Sequence[str]) -> set[str]:

@@ -240,7 +240,12 @@ class Reranker:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise SemanticUnavailable("the reranker sent a response in another format") from error
         results = content.results if isinstance(content, _RerankerResponse) else content
-        scores = {result.index: _score(result) for result in results}
+        scores: dict[int, float] = {}
+        for result in results:
+            score = result.relevance_score if result.relevance_score is not None else result.score
+            if score is None or not math.isfinite(score):
+                raise SemanticUnavailable("the reranker sent a score that is not a number")
+            scores[result.index] = score
         if len(results) != count or sorted(scores) != list(range(count)):
             raise SemanticUnavailable(f"the reranker did not score each of {count} texts once")
         return [scores[index] for index in range(count)]
@@ -276,10 +281,3 @@ class Reranker:
                 return response.status, await response.read(settings.fixed.semantic_response_max_bytes)
         except OutgoingRequestError as error:
             raise SemanticUnavailable(f"the reranker {error.reason}") from error
-
-
-def _score(result: _TextScore) -> float:
-    score = result.relevance_score if result.relevance_score is not None else result.score
-    if score is None or not math.isfinite(score):
-        raise SemanticUnavailable("the reranker sent a score that is not a number")
-    return score

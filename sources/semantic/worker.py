@@ -39,7 +39,8 @@ def main(name: str, data_dir: str, cpu_percent: int) -> None:
         # Each text is embedded alone (see `MiniLmModel.embed`), so that the number of threads changes no vector.
         threads = min(ceil(cpu_percent / 100), os.cpu_count() or 1)
         with ThreadPoolExecutor(threads) as pool:
-            while (texts := _receive(requests)) is not None:
+            while len(header := requests.read(HEADER_BYTES)) == HEADER_BYTES:
+                texts = decode_texts(requests.read(int.from_bytes(header, "big")))
                 # Embeds the texts and pauses, so that the CPU time is the given share of the time that passes.
                 vectors: list[bytes] = []
                 for start in range(0, len(texts), _BURST * threads):
@@ -49,13 +50,6 @@ def main(name: str, data_dir: str, cpu_percent: int) -> None:
                     vectors += chain.from_iterable(pool.map(model.embed, bursts))
                     time.sleep((time.process_time() - began) * max(0.0, 100 / cpu_percent - 1 / threads))
                 _send(responses, Vectors(vectors))
-
-
-def _receive(requests: BinaryIO) -> list[str] | None:
-    header = requests.read(HEADER_BYTES)
-    if len(header) < HEADER_BYTES:
-        return None
-    return decode_texts(requests.read(int.from_bytes(header, "big")))
 
 
 def _send(responses: BinaryIO, response: Vectors | WorkerFailure) -> None:

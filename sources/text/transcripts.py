@@ -28,7 +28,7 @@ def render_transcript(
     """Renders the segments from `start` on in at most `room` characters. Only a segment larger than that is split."""
     renderer = _Renderer(form, timestamps)
     parts: list[Any] = []
-    left = room = room - renderer.empty_size
+    left = room = room - _size(renderer.join([]))
     for index in range(start.index, len(segments)):
         skip = start.offset if index == start.index else 0
         segment = structs.replace(segments[index], text=segments[index].text[skip:])
@@ -75,11 +75,6 @@ class _Renderer(Struct, frozen=True):
             return {"segments": list(parts)}
         text = _SEPARATORS[self.form].join(parts)
         return _VTT_HEADER + text if self.form == "vtt" else text
-
-    @property
-    def empty_size(self) -> int:
-        """The size of a page without segments."""
-        return _size(self.join([]))
 
     def count_fitting(self, segment: Segment, number: int, room: int) -> int:
         """Returns how much of a segment's text fits into `room`, found by halving, since escapes lengthen the text.

@@ -241,19 +241,16 @@ def find_attached_times(text: str) -> list[FoundTime]:
             continue
         patterns = _patterns(number)
         for pattern in patterns.forms:
-            matches = islice(pattern.finditer(normal), MENTIONS_MAX)
-            found += [_bounded(normal, match, language, patterns) for match in matches]
+            for match in islice(pattern.finditer(normal), MENTIONS_MAX):
+                start, end = match.span()
+                bound: Bound = "in"
+                if after := patterns.after.match(normal, end):
+                    bound, end = language.after[after[0]], after.end()
+                elif before := patterns.before.search(normal[max(0, start - _BOUND_CHARS_MAX) : start]):
+                    bound, start = language.before[before[1]], start - len(before[0])
+                mention = TimeMention(_read(match.groupdict(), language), normal[start:end], bound)
+                found.append(FoundTime(mention, start, end))
     return found
-
-
-def _bounded(text: str, match: re.Match[str], language: _Language, patterns: _Patterns) -> FoundTime:
-    start, end = match.span()
-    bound: Bound = "in"
-    if after := patterns.after.match(text, end):
-        bound, end = language.after[after[0]], after.end()
-    elif before := patterns.before.search(text[max(0, start - _BOUND_CHARS_MAX) : start]):
-        bound, start = language.before[before[1]], start - len(before[0])
-    return FoundTime(TimeMention(_read(match.groupdict(), language), text[start:end], bound), start, end)
 
 
 def _read(groups: Mapping[str, str | None], language: _Language) -> TimeExpression:

@@ -10,7 +10,7 @@ from aggregator.contract import KnowledgeItem, KnowledgeResponse, KnowledgeSearc
 from aggregator.libraries import own_only
 from auth.context import RequestContext
 from config.errors import NotFound, SearchFailed
-from server.compat.agentkit.chat.passages import EXTRACTIVE, is_same_text, read_passage
+from server.compat.agentkit.chat.passages import EXTRACTIVE, ChatPassage, is_same_text, read_passage
 from server.services import Services
 from sources.items import Loc
 from sources.query import Term
@@ -34,16 +34,10 @@ _PAGE_HITS = 20
 _PAGES_MAX = 4
 
 
-class Evidence(Struct, frozen=True, kw_only=True):
+class Evidence(ChatPassage, frozen=True, kw_only=True):
     """A passage that was found for a question, and where it is."""
 
-    uri: str
-    source: str
-    title: str
-    text: str
     loc: Loc | None
-    score: float
-    is_human_only: bool = False  # an agent would read another text
 
 
 class FoundEvidence(Struct, frozen=True, kw_only=True):

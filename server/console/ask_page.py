@@ -100,11 +100,7 @@ class AskPage(LibraryPage):
         return turns
 
     async def _page(
-        self,
-        viewer: Viewer,
-        form: AskForm,
-        turns: Sequence[Mapping[str, Any]],
-        error: FlorilegiumError | None,
+        self, viewer: Viewer, form: AskForm, turns: Sequence[Mapping[str, Any]], error: FlorilegiumError | None
     ) -> Response:
         model: ModelSettings | None = None
         with suppress(FlorilegiumError):  # a key for some sources may not see the account

@@ -218,6 +218,8 @@ def get(
         return
     from sources.search.arguments import read_query  # noqa: PLC0415 - not for `--help`
 
+    # Everything from the library passes `strip_control_characters` or the highlighter, which calls it: an imported text
+    # could otherwise move the cursor or set the title of the terminal.
     highlighter, meta = MatchHighlighter(read_query(query or "", settings)), response.meta
     echo(f"{click.style(strip_control_characters(meta.title or '(no title)'), bold=True)}  {source_style(meta.source)}")
     day = [meta.created_at[:10]] if meta.created_at else []
@@ -229,10 +231,6 @@ def get(
     echo(pluralize(response.tokens, "tokens"), err=True)
     if response.next_cursor is not None:
         echo(f"truncated; continue with --cursor {response.next_cursor}", err=True)
-
-
-# Everything from the library passes `strip_control_characters` or the highlighter, which does: an imported text could
-# otherwise move the cursor or set the title of the terminal.
 
 
 def _passages(response: "GetResponse") -> Iterator[str]:

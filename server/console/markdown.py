@@ -47,6 +47,7 @@ _SCHEMES = {"http", "https", "mailto"}
 # How many cells the rows of all tables may lack, in addition to one for every two characters of the text.
 _MISSING_CELLS_FREE = 200
 _TABLES = "tables"
+_DASHES = re.compile("-+")
 _LINKS = "wikilinks"
 _IMAGES = "images"
 _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".avif", ".bmp", ".svg", ".heic")
@@ -131,6 +132,11 @@ def _with_marks(html: str, passage: int | None) -> str:
     return "".join(result)
 
 
+def _count_cells(line: str) -> int:
+    row = line.strip(" \t")
+    return max(0, row.count("|") + 1 - row.startswith("|") - row.endswith("|"))
+
+
 class _TableBudget:
     """Limits the cells that rows lack. They are added as empty ones, 65,536 to each table, and each takes 35 us: 1,600
     characters took two seconds and 90 MB. With a limit by the length of the text, the work stays proportional to it."""
@@ -138,8 +144,8 @@ class _TableBudget:
     def __init__(self, text: str) -> None:
         self._left = _MISSING_CELLS_FREE + len(text) // 2
         # Of each line: the cells that it and the lines before it write, and where the next empty line is.
-        lines = text.split("\n")
-        self._cells = [0, *accumulate(line.strip(" \t|").count("|") + 1 for line in lines)]
+        lines = self._lines = text.split("\n")
+        self._cells = [0, *accumulate(map(_count_cells, lines))]
         self._ends = [len(lines)] * (len(lines) + 1)
         for number in range(len(lines) - 1, -1, -1):
             self._ends[number] = self._ends[number + 1] if lines[number].strip(" \t") else number
@@ -147,7 +153,8 @@ class _TableBudget:
     def take(self, line: int) -> bool:
         """Counts what the rows of a table that begins at that line may lack. Returns whether that is permitted."""
         end = self._ends[line]
-        columns = self._cells[line + 1] - self._cells[line]
+        # The line below the heading has dashes in every column.
+        columns = len(_DASHES.findall(self._lines[line + 1]))
         missing = max(0, columns * (end - line) - (self._cells[end] - self._cells[line]))
         if missing > self._left:
             return False

@@ -31,6 +31,19 @@ def test_cells_that_rows_lack_are_limited_by_the_length_of_the_text(prefix: str,
     assert "a|a|a|" in html
 
 
+@each_case("heading", ["|" * 301, "| " * 300 + "|"])
+def test_columns_without_a_heading_count(heading: str) -> None:
+    text = f"{heading}\n{'|-' * 300}|\n" + "a\n" * 217
+
+    assert render_markdown(text).count("<t") < len(text)
+
+
+def test_rows_of_empty_cells_lack_none() -> None:
+    html = render_markdown(f"{'|a' * 20}|\n{'|-' * 20}|\n" + f"{'|' * 21}\n" * 100)
+
+    assert html.count("<td></td>") == 2000
+
+
 def test_short_rows_of_a_usual_table_are_filled() -> None:
     rows = "".join(f"| {number} | name |\n" for number in range(500))
 

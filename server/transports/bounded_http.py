@@ -178,7 +178,11 @@ class BoundedHttp(HttpToolsProtocol):
         self.loop.call_soon(self._parse)
 
     def _feed(self, data: bytes) -> None:
-        """Replaces uvicorn's `data_received`, which loses what follows a request for an upgrade that is ignored."""
+        """Replaces uvicorn's `data_received`, which loses what follows a request for an upgrade that is ignored.
+
+        The parser takes the body of such a request for the next request, which someone could hide there from a proxy.
+        So the header section is parsed once more, without the upgrade.
+        """
         self._head_began = False
         body_bytes = self._body_bytes
         parser: Any = self.parser  # None only after the connection is lost
@@ -190,8 +194,11 @@ class BoundedHttp(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as upgrade:
             if self._should_upgrade():
                 self.handle_websocket_upgrade()
-            elif rest := data[upgrade.args[0] :]:
-                self._feed(rest)
+            else:
+                # Another parser, because this one takes no more requests after `Connection: close`.
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+                self._feed(self._head_without_upgrade() + data[upgrade.args[0] :])
                 return
         if self.transport.is_closing() or not (self._is_in_head or self._is_in_body):
             return
@@ -203,6 +210,11 @@ class BoundedHttp(HttpToolsProtocol):
             self.send_400_response("The request headers are too large.")
         elif self._timer is None:
             self._watch()
+
+    def _head_without_upgrade(self) -> bytes:
+        method, version = self.scope["method"].encode(), self.scope["http_version"].encode()
+        lines = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"%s %s HTTP/%s\r\n%s\r\n" % (method, self.url, version, b"".join(lines))
 
     # -- parser callbacks --------------------------------------------------------------------------------------------
 
@@ -233,6 +245,8 @@ class BoundedHttp(HttpToolsProtocol):
             size += sum(len(name) + len(value) + _HEADER_BYTES for name, value in self.headers)
             if size > self._head_max_bytes:
                 self._reject("The request headers are too large.")
+        if method == b"CONNECT":
+            self._reject("CONNECT is not supported.")  # its body would be parsed as the next request
         self._is_in_head = False
         self._is_in_body = True
         if self._timer is not None:
@@ -242,12 +256,12 @@ class BoundedHttp(HttpToolsProtocol):
         if client is not None:
             client.has_whole_request = False
             scope["extensions"] = {CONNECTION: client}
-        self._requests += 1
         scope["method"], version = method.decode("ascii"), parser.get_http_version()
         if version != "1.1":
             scope["http_version"] = version
-        if parser.should_upgrade() and self._should_upgrade():
+        if parser.should_upgrade():
             return
+        self._requests += 1
         url = httptools.parse_url(self.url)
         path = url.path.decode("ascii")
         scope["path"] = unquote(path) if "%" in path else path
@@ -299,7 +313,9 @@ class BoundedHttp(HttpToolsProtocol):
                 self._watch_idle(self.timeout_keep_alive)
         if self._client_connection is not None:
             self._client_connection.has_whole_request = True
-        super().on_message_complete()
+        parser: Any = self.parser
+        if not parser.should_upgrade():
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Replaces uvicorn's, which sets a new timer after each response."""

@@ -288,6 +288,33 @@ async def test_requests_after_an_upgrade_that_is_ignored_are_answered() -> None:
         assert [(await connection.response()).body for _ in range(3)] == [b"ok"] * 3
 
 
+@each_case("connection_header", ["Upgrade", "Upgrade, close"])
+@each_case("name", ["h2c", "websocket"])
+async def test_the_body_of_a_request_with_an_ignored_upgrade_is_no_request(connection_header: str, name: str) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        body = (await receive())["body"]
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+        await send({"type": "http.response.body", "body": body})
+
+    hidden, headers = request_bytes("GET", "/", {"Host": "x"}), {"Connection": connection_header, "Upgrade": name}
+    async with listening(app=app) as url, RawConnection.open(url) as connection:
+        for body in (hidden, b"") if connection_header == "Upgrade" else (hidden,):
+            await connection.request("POST", "/", headers, body)
+
+            assert (await connection.response()).body == body
+        if connection_header != "Upgrade":
+            assert await connection.closed() == b""
+
+
+@each_case("target", ["/", "x:443"])
+async def test_the_body_of_a_connect_request_is_no_request(target: str) -> None:
+    async with listening() as url, RawConnection.open(url) as connection:
+        await connection.request("CONNECT", target, body=request_bytes("GET", "/", {"Host": "x"}))
+
+        assert (await connection.response()).status == 400
+        assert await connection.closed() == b""
+
+
 async def test_a_malformed_request_does_not_answer_the_one_before() -> None:
     answer = asyncio.Event()
 

@@ -56,7 +56,7 @@ _LINE_BYTES = len("  HTTP/1.1\r\n\r\n")
 _HEADER_BYTES = len(": \r\n")
 
 
-def _closing_response(status: bytes, body: bytes, *headers: tuple[bytes, bytes]) -> bytes:
+def closing_response(status: bytes, body: bytes, *headers: tuple[bytes, bytes]) -> bytes:
     """Returns a response that no application sends."""
     length = (b"content-length", b"%d" % len(body))
     lines = [b"%s: %s\r\n" % pair for pair in (*headers, length, (b"connection", b"close"), *SECURITY_HEADERS)]
@@ -64,7 +64,7 @@ def _closing_response(status: bytes, body: bytes, *headers: tuple[bytes, bytes])
 
 
 _INVALID = "Invalid HTTP request received."
-_TOO_MANY_CONNECTIONS = _closing_response(b"503 Service Unavailable", b"", (b"retry-after", b"1"))
+_TOO_MANY_CONNECTIONS = closing_response(b"503 Service Unavailable", b"", (b"retry-after", b"1"))
 
 
 class _TooLarge(Exception):
@@ -157,7 +157,7 @@ class BoundedHttp(HttpToolsProtocol):
         # that one.
         is_next = cycle is None or (not cycle.response_started if self._is_in_body else cycle.response_complete)  # type: ignore[redundant-expr] # None at first
         if is_next and not self.pipeline:
-            self.transport.write(_closing_response(b"400 Bad Request", (self._problem or msg).encode(), content_type))
+            self.transport.write(closing_response(b"400 Bad Request", (self._problem or msg).encode(), content_type))
         self._close()
 
     # -- slices ----------------------------------------------------------------------------------------------------

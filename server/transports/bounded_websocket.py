@@ -12,7 +12,7 @@ from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 
 from config.settings import Settings
-from server.transports.bounded_http import parse_slices
+from server.transports.bounded_http import closing_response, parse_slices
 from server.transports.client_connections import CONNECTION, ClientConnection, ClientConnections, Pace
 
 # Fragments of one message, which may be empty and cost time anyway.
@@ -74,6 +74,10 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         if not self.handshake_initiated:
             super().data_received(data)  # the upgrade request, whose size was checked as HTTP
+            if not self.handshake_initiated:
+                # The library does not answer what it cannot parse: a body, or more headers than it takes.
+                self.transport.write(closing_response(b"400 Bad Request", b""))
+                self.transport.close()
             return
         self._backlog += data
         self._parse()

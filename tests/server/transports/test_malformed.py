@@ -405,6 +405,14 @@ async def test_an_unread_response_ends_with_its_client(server: LiveServer) -> No
 # -- WebSocket --------------------------------------------------------------------------------------------------
 
 
+_UPGRADE = {
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    "Sec-WebSocket-Version": "13",
+}
+
+
 class RawSocket:
     """A WebSocket client that builds its frames by hand, after a valid upgrade."""
 
@@ -414,15 +422,8 @@ class RawSocket:
     @classmethod
     @contextlib.asynccontextmanager
     async def open(cls, server: LiveServer, name: str = "ada") -> AsyncIterator["RawSocket"]:
-        upgrade = {
-            "Upgrade": "websocket",
-            "Connection": "Upgrade",
-            "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
-            "Sec-WebSocket-Version": "13",
-            **await server.bearer(name),
-        }
         async with RawConnection.open(server.url) as connection:
-            await connection.request("GET", "/mcp/ws", upgrade)
+            await connection.request("GET", "/mcp/ws", _UPGRADE | await server.bearer(name))
             assert (await connection.head())[0] == 101
             yield cls(connection)
 
@@ -462,6 +463,24 @@ async def test_a_malformed_frame_is_rejected_and_the_connection_stays_open(
 
         assert (await socket.receive())["error"]["code"] == code
         assert (await socket.initialize())["result"]
+
+
+@each_case(
+    ("headers", "body"),
+    [
+        ({}, b"hello"),
+        ({"Transfer-Encoding": "chunked"}, b"0\r\n\r\n"),
+        ({f"X-{number}": "" for number in range(200)}, None),
+    ],
+)
+async def test_a_handshake_that_cannot_be_parsed_is_rejected_with_400(
+    server: LiveServer, headers: dict[str, str], body: bytes | None
+) -> None:
+    async with RawConnection.open(server.url) as connection:
+        await connection.request("GET", "/mcp/ws", _UPGRADE | headers, body)
+
+        assert (await connection.response()).status == 400
+        await connection.closed()
 
 
 async def test_a_fragmented_message_is_reassembled(server: LiveServer) -> None:

@@ -28,6 +28,7 @@ from sources.kinds import Kind, Record, title_of
 from sources.reading.documents import build_document
 from sources.saved_searches import SAVED_SEARCHES
 from sources.storage.contract import Library
+from sources.storage.job_queue import retrieve_exception
 
 # -- pages -------------------------------------------------------------------------------------------------------------
 # Items as Markdown pages for people: front matter, then the text. These pages are not imported again.
@@ -93,6 +94,8 @@ _FILE_MODE = 0o600
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Waits for the thread even if the caller is cancelled, who may then remove what it writes."""
     running = asyncio.create_task(asyncio.to_thread(work, *args, **kwargs))
+    # Nobody awaits it if the wait below is cancelled, too, as when a client disconnects.
+    running.add_done_callback(retrieve_exception)
     try:
         return await asyncio.shield(running)
     finally:

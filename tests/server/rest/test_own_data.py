@@ -1,6 +1,7 @@
 """Export and deletion of one's own data."""
 
 import asyncio
+import gc
 import io
 import sys
 import threading
@@ -16,7 +17,7 @@ from auth.context import READ, WRITE
 from auth.tickets import StateKeys
 from auth.tokens import InProcessUsedTokens
 from server.operations.own_data import EXPORTS_MAX_PER_USER, Confirmations
-from sources.exporters.export import create_empty_folder
+from sources.exporters.export import create_empty_folder, in_thread
 from tests.cases import each_case
 from tests.server.in_process import call_app
 from tests.server.rest.rest_client import RestClient
@@ -110,6 +111,29 @@ async def test_an_export_ends_when_its_client_disconnects(
         await call_app(disconnecting, "GET", "/api/v1/export", await key_of(api, "ada", READ))
     await written.wait()
     assert not any((api.server.runtime.data_root.root / "uploads").iterdir())
+
+
+async def test_an_export_that_is_cancelled_while_it_is_read_logs_no_error(failures: list[str]) -> None:
+    is_closed = threading.Event()
+
+    def read() -> None:
+        is_closed.wait(60)
+        raise ValueError("read of closed file")
+
+    before = asyncio.all_tasks()
+    reading = asyncio.create_task(in_thread(read))
+    await asyncio.sleep(0)
+    in_a_thread = asyncio.all_tasks() - before - {reading}
+    for _ in range(2):  # the server cancels until the task has ended
+        reading.cancel()
+        await asyncio.sleep(0)
+    await asyncio.wait({reading})
+    is_closed.set()
+    await asyncio.wait(in_a_thread)
+
+    del reading, in_a_thread
+    gc.collect()
+    assert failures == []
 
 
 async def test_data_is_deleted_only_with_a_token(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:

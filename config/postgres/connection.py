@@ -253,16 +253,17 @@ class PostgresConnection:
         return Rows((), -1)
 
     def iterate(self, sql: str, batch_rows: int) -> Iterator[Row]:
-        """Reads the rows of a query in batches, so that a large table need not fit into memory. One query at a time."""
+        """Reads the rows of a query in batches, so that a large table need not fit into memory."""
         statement, arguments = self._statement(sql, ())
-        declaration = f"DECLARE batches NO SCROLL CURSOR FOR {statement.text}"
-        self.wait(self._connection.execute(declaration, *arguments))
+        # A name of its own, because a statement that stays prepared reads only the columns that it had at first.
+        cursor = f"batches_{self.statements:d}"
+        self.wait(self._connection.execute(f"DECLARE {cursor} NO SCROLL CURSOR FOR {statement.text}", *arguments))
         try:
-            while records := self.wait(self._connection.fetch(f"FETCH {batch_rows:d} FROM batches")):
+            while records := self.wait(self._connection.fetch(f"FETCH {batch_rows:d} FROM {cursor}")):
                 yield from map(tuple, records)
         finally:
             if not self.is_closed:
-                self.run_script("CLOSE batches")
+                self.run_script(f"CLOSE {cursor}")
 
     def _statement(self, sql: str, parameters: Parameters) -> tuple[Statement, Sequence[Any]]:
         """Returns the statement and its arguments."""

@@ -54,6 +54,19 @@ def test_rows_are_read_as_with_sqlite(connection: PostgresConnection) -> None:
     assert words(connection) == ["one", "two", "three", "four"]
 
 
+def test_tables_of_any_columns_are_read_in_batches(connection: PostgresConnection, database_url: str) -> None:
+    with closing(PostgresConnection.connect(ConnectionOptions(url=database_url, statement_cache=AUTOMATIC))) as other:
+
+        def read(db: PostgresConnection) -> list[list[object]]:
+            return [
+                list(db.iterate(sql, 2)) for sql in ("SELECT 1", "VALUES ('a', 2.5), ('b', 3), ('c', 4)", "SELECT 3")
+            ]
+
+        batches = other.run(READING, read)
+
+    assert batches == [[(1,)], [("a", 2.5), ("b", 3), ("c", 4)], [(3,)]]
+
+
 def test_of_several_hosts_one_that_accepts_writes_is_used(connection: PostgresConnection, database_url: str) -> None:
     [before, host] = database_url.split("@")
     options = ConnectionOptions(url=f"{before}@127.0.0.1:1,{host}")

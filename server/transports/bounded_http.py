@@ -133,7 +133,7 @@ class BoundedHttp(HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:  # type: ignore[redundant-expr] # None at first
             # The client did not wait for a response, which would now end up between the frames.
-            self.transport.close()
+            self._close()
             return
         self._has_upgraded = True
         super()._unset_keepalive_if_required()

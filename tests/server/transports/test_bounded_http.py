@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from server.transports.bounded_http import bounded_http
+from server.transports.bounded_websocket import bounded_websocket
 from server.transports.client_connections import ClientConnections
 from tests.build_settings import build_settings
 from tests.cases import each_case
@@ -33,6 +34,8 @@ async def listening(
     refused_body_timeout_s: float = 30.0,
     on_change: Callable[[int], None] | None = None,
     state: ServerState | None = None,
+    *,
+    has_websockets: bool = False,
 ) -> AsyncIterator[str]:
     """Runs a server with this protocol only. `on_change` is called with the number of connections."""
     token_bytes = 256
@@ -42,8 +45,10 @@ async def listening(
         client_timeout_s=head_timeout_s,
         refused_body_timeout_s=refused_body_timeout_s,
     )
-    protocol = bounded_http(settings, ClientConnections(settings, on_change))
-    config = uvicorn.Config(app, http=protocol, ws="none", lifespan="off", log_config=None)
+    connections = ClientConnections(settings, on_change)
+    protocol = bounded_http(settings, connections)
+    websocket = bounded_websocket(settings, connections) if has_websockets else "none"
+    config = uvicorn.Config(app, http=protocol, ws=websocket, lifespan="off", log_config=None)
     config.timeout_keep_alive = idle_timeout_s  # type: ignore[assignment]  # passed to call_later
     config.load()
     server_state = state or ServerState()
@@ -385,25 +390,37 @@ async def test_a_connection_is_idle_after_the_end_of_a_refused_body() -> None:
         await connection.closed()
 
 
-@each_case("headers", [[], [(b"connection", b"close")]])
-async def test_a_closed_connection_whose_output_is_not_read_is_aborted(headers: list[tuple[bytes, bytes]]) -> None:
-    body, ended = b"x" * 50_000, asyncio.Event()
+@each_case(
+    ("headers", "is_upgraded"), [([], False), ([(b"connection", b"close")], False), ([(b"connection", b"close")], True)]
+)
+async def test_a_closed_connection_whose_output_is_not_read_is_aborted(
+    headers: list[tuple[bytes, bytes]], is_upgraded: bool
+) -> None:
+    body, ended, written = b"x" * 50_000, asyncio.Event(), asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         length = (b"content-length", b"%d" % len(body))
         await send({"type": "http.response.start", "status": 200, "headers": [length, *headers]})
-        await send({"type": "http.response.body", "body": body})
+        await send({"type": "http.response.body", "body": body[int(is_upgraded) :], "more_body": is_upgraded})
+        written.set()
+        await receive()
+        await receive()
 
     def note(open_connections: int) -> None:
         if not open_connections:
             ended.set()
 
-    async with listening(app=app, head_timeout_s=0.1, idle_timeout_s=0.1, on_change=note) as url:
+    async with listening(
+        app=app, head_timeout_s=0.1, idle_timeout_s=0.1, on_change=note, has_websockets=is_upgraded
+    ) as url:
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
             client.connect(("127.0.0.1", int(url.rpartition(":")[2])))
             client.sendall(request_bytes("GET", "/", {"Host": "x"}))
             async with asyncio.timeout(WAIT_MAX_S):
+                await written.wait()
+                if is_upgraded:
+                    client.sendall(request_bytes("GET", "/", {"Connection": "Upgrade", "Upgrade": "websocket"}))
                 await ended.wait()
 
 

@@ -255,6 +255,7 @@ class QueuedConnection(aiosqlite.Connection):
         self.attached: dict[str, AttachedFile] = {}
         self.pending: dict[str, Callable[[JobConnection], None]] = {}
         self.on_stuck: Callable[[QueuedConnection], None] | None = None
+        self.is_discarded = False
 
     @property
     def is_busy_without_caller(self) -> bool:
@@ -298,12 +299,11 @@ class QueuedConnection(aiosqlite.Connection):
         # A checkpoint is not possible within a transaction.
         await self._submit(checkpoint, limit_s, _NO_TRANSACTION, gives_up=False)
 
-    async def close(self, error: Exception | None = None) -> None:
-        """Stops the running job and closes. Otherwise closing would wait for every job in the queue. Those fail with
-        the error."""
+    async def close(self) -> None:
+        """Stops the running job and closes. Otherwise closing would wait for every job in the queue."""
         if isinstance(self._connection, JobConnection):
             self._connection.stop_all()
-        self._fail_waiting_jobs(error or Unavailable("the library is being closed"))
+        self._fail_waiting_jobs(Unavailable("the library is being closed"))
         due = time.monotonic() + self._stop_s
         while self.is_busy_without_caller and time.monotonic() < due:  # noqa: ASYNC110 - a thread changes it
             await asyncio.sleep(BUSY_PAUSE_S)
@@ -392,10 +392,10 @@ class LazyConnection:
 
     async def discard(self, connection: QueuedConnection | None) -> None:
         """Closes a connection that cannot be used, unless another call has done so: the one that is open now is not
-        affected. Jobs that wait for it can be run on that one."""
+        affected. Reads that it fails can be run on that one."""
         if connection is not None and self.connection is connection:
-            self.connection = None
-            await connection.close(ConnectionStuck())
+            self.connection, connection.is_discarded = None, True
+            await connection.close()
 
     async def _open(self) -> QueuedConnection:
         try:

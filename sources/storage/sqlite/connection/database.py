@@ -223,6 +223,10 @@ class Database:
                             raise
                         self._reader.wanted.update(DATABASE_KINDS)
                         await self._reader.lazy.discard(connection)
+                    except Unavailable:
+                        # Also a read that another call has begun on it, or was about to begin, when it was discarded.
+                        if not connection.is_discarded:
+                            raise
         except (*DATABASE_ERRORS, TimeoutError) as error:
             raise translate(error, source, deadline_ms) from error
 

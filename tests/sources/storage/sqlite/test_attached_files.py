@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,30 @@ async def test_replaced_file_does_not_fail_the_other_sources_of_a_search(tmp_pat
         replaced = "the file of this library was deleted or replaced; try again"
         assert await search_all() == {**expected, "prompts": replaced}
         assert await search_all() == expected
+
+
+async def test_concurrent_searches_survive_the_replacement_of_another_file(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as libraries:
+        prompts = await create_items(libraries)
+        async with libraries.library("ada") as ada:
+            sources: dict[str, Any] = {"notes": ada.notes, "prompts": ada.prompts, "media": ada.media}
+            is_over = asyncio.Event()
+
+            async def search(name: str, call: CallGroup) -> None:
+                with job_group(JobGroup(call=call)), suppress(*[StorageError] if name == "prompts" else []):
+                    await sources[name].search(make_search("tea"))
+
+            async def search_repeatedly() -> None:
+                while not is_over.is_set():
+                    call = CallGroup(limit_s=TIMEOUT_S)
+                    await asyncio.gather(*[search(name, call) for name in sources])
+
+            searching = [asyncio.create_task(search_repeatedly()) for _ in range(6)]
+            for _ in range(20):
+                await asyncio.sleep(0.02)
+                replace_file(prompts)
+            is_over.set()
+            await asyncio.gather(*searching)
 
 
 async def test_file_can_be_attached_after_another_was_replaced(tmp_path: Path) -> None:

@@ -7,13 +7,11 @@ import resource
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
-from types import TracebackType
 from typing import TypeVar
 
 from loguru import logger
-from msgspec import Struct
 
 from auth.context import RequestContext
 from auth.library_files import forget_file
@@ -101,8 +99,34 @@ class SqliteLibraries:
         self._background_ended.set()
         self._is_closed = False
 
-    def library(self, context: RequestContext) -> "_LibraryLease":
-        return _LibraryLease(self, context)
+    @asynccontextmanager
+    async def library(self, context: RequestContext) -> AsyncIterator[Library]:
+        user_id = context.user_id
+        assert context.db_paths == self._data_root.paths_of(user_id)
+        limits = await self._quotas.limits(user_id) if self._quotas is not None else self._options.quota
+        is_open = user_id in self._open
+        databases = self._open.get(user_id) or await self._open_user(user_id)
+        if limits != databases.quota.limits:
+            databases.quota.change_limits(limits)
+            if is_open and self._embedding is not None and self._embeds_in_background:
+                # There may be room for text that did not fit.
+                self._embedding.wake(user_id, has_new_text=True)
+        self._open.move_to_end(user_id)
+        databases.lease_count += 1
+        library = SqliteLibrary(databases, self._settings, context)
+        try:
+            if context.library is None:
+                yield library
+            else:
+                # Jobs in a library of someone else count for the caller.
+                with charged_to(context.principal.user_id):
+                    yield shared_part(library, context)
+        finally:
+            databases.lease_count -= 1
+            if len(self._open) > self._open_max:
+                self._close_surplus()
+            if self._embedding is not None and self._embeds_in_background:
+                self._embedding.wake(user_id, has_new_text=databases.has_new_writes())
 
     def require_capacity(self, user_id: UserId) -> None:
         wait_s = self._options.jobs.expected_wait_s(user_id, _JOBS_PER_CALL)
@@ -183,30 +207,6 @@ class SqliteLibraries:
             self._start_closing(user_id)
         while self._closing:
             await asyncio.wait(self._closing.values())
-
-    async def lease(self, context: RequestContext) -> tuple[UserDatabases, Library]:
-        """The lease ends with `end_lease`."""
-        user_id = context.user_id
-        assert context.db_paths == self._data_root.paths_of(user_id)
-        limits = await self._quotas.limits(user_id) if self._quotas is not None else self._options.quota
-        is_open = user_id in self._open
-        databases = self._open.get(user_id) or await self._open_user(user_id)
-        if limits != databases.quota.limits:
-            databases.quota.change_limits(limits)
-            if is_open and self._embedding is not None and self._embeds_in_background:
-                # There may be room for text that did not fit.
-                self._embedding.wake(user_id, has_new_text=True)
-        self._open.move_to_end(user_id)
-        databases.lease_count += 1
-        library = SqliteLibrary(databases, self._settings, context)
-        return databases, library if context.library is None else shared_part(library, context)
-
-    def end_lease(self, databases: UserDatabases) -> None:
-        databases.lease_count -= 1
-        if len(self._open) > self._open_max:
-            self._close_surplus()
-        if self._embedding is not None and self._embeds_in_background:
-            self._embedding.wake(databases.user_id, has_new_text=databases.has_new_writes())
 
     async def _embed_next(self, semantic: SemanticService, user_id: UserId) -> EmbeddedBatch:
         """Embeds the next batch of each file."""
@@ -291,31 +291,6 @@ class SqliteLibraries:
         closing = asyncio.create_task(_close(databases))
         self._closing[user_id] = closing
         closing.add_done_callback(lambda _: self._closing.pop(user_id))
-
-
-class _LibraryLease(Struct, eq=False):
-    """A library in use: it is not closed before the block ends."""
-
-    libraries: SqliteLibraries
-    context: RequestContext
-    databases: UserDatabases | None = None
-    # Jobs in a library of someone else count for the caller.
-    charges: AbstractContextManager[None] | None = None
-
-    async def __aenter__(self) -> Library:
-        self.databases, library = await self.libraries.lease(self.context)
-        if self.context.library is not None:
-            self.charges = charged_to(self.context.principal.user_id)
-            self.charges.__enter__()
-        return library
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self.databases is not None
-        if self.charges is not None:
-            self.charges.__exit__(kind, error, trace)
-        self.libraries.end_lease(self.databases)
 
 
 async def _wait_for(task: asyncio.Task[T]) -> None:

@@ -87,6 +87,9 @@ class Highlighter:
                     region.make_plain()
                 regions[text] = region
                 room -= len(text)
+        if len(regions) < 2:
+            self._page = self._scanned = {}
+            return
         joined = "\n".join([region.line for region in regions.values()])
         if has_camel_case(encode_latin1(joined)):
             regions = {

@@ -31,7 +31,7 @@ from sources.storage.contract import (
     TagCount,
 )
 from sources.storage.search.engine import QueryVector, SearchStatistics, SearchTarget
-from sources.storage.search.text_search import NOT_APPLICABLE, TextSearch, has_meaning, merge_pages, search_relaxed
+from sources.storage.search.text_search import NOT_APPLICABLE, TextSearch, merge_pages, search_relaxed
 from sources.storage.search.vocabulary import NEAR_WORDS_MAX, Spelling
 from sources.storage.tables import validation
 from sources.storage.tables.bulk import change_items, next_batch, undo_items
@@ -43,9 +43,10 @@ from sources.storage.tables.upsert import IdempotencyLimits, Upserter, run_once,
 # What a batch of changes may take beyond the deadline of a single write: the tags of a media item are indexed with all
 # of its chunks.
 BATCH_MS = 60_000
-_NO_FILTER = SqlFilter()
 _TERMS_MAX = QueryLimits().max_terms
 _HUMAN_ONLY = "SELECT 1 FROM messages WHERE human_only = 1 AND deleted = 0 LIMIT 1"
+# The vector of a message is that of its own text, so it can be compared if only that is searched.
+_EMBEDDED_FIELDS = ((), ("own",))
 IdT = TypeVar("IdT", bound=ItemKey)
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -396,10 +397,19 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
         self, search: Search, semantic: SemanticService, current: ModelInfo
     ) -> QueryVector | SemanticStatus:
         """Returns the vector of the query, or why there is none: then only words are compared."""
-        if not has_meaning(search):
+        query = search.query
+        # A literal query, another order and single fields ask for words.
+        if (
+            not query.prose
+            or query.expression is None
+            or search.ranking == "words"
+            or search.order != "relevance"
+            or search.scoring != "comparable"
+            or search.fields not in _EMBEDDED_FIELDS
+        ):
             return NOT_APPLICABLE
         try:
-            return await self._query_vector(semantic, current, search.query.prose)
+            return await self._query_vector(semantic, current, query.prose)
         except SemanticUnavailable as error:
             return SemanticStatus("unavailable", reason=error.reason)
 
@@ -449,7 +459,7 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
         search: Search,
         target: SearchTarget | None = None,
         meaning: QueryVector | SemanticStatus = SEMANTIC_OFF,
-        extra_filter: SqlFilter = _NO_FILTER,
+        extra_filter: SqlFilter | None = None,
     ) -> TextSearch:
         statistics, ranked_rows_max = self._statistics, self._settings.ranked_rows_max
         return TextSearch(connection, target or self.target, search, statistics, ranked_rows_max, extra_filter, meaning)

@@ -4,7 +4,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from msgspec import Struct
@@ -225,11 +225,14 @@ class CandidateSql(Struct, frozen=True):
     tables: str
     more_tables: str = ""
 
-    def select_page(self, page: str, rowid: str = "value") -> str:
-        """Selects the rowid, `rank` and `is_first` of a page of entries, followed by the columns. These are NULL for an
-        entry without a row, such as that of a title."""
-        columns = f"wanted.{rowid}, wanted.rank, wanted.is_first, {self.columns}"
-        return f"SELECT {columns} FROM ({page}) AS wanted {self.tables.format(join='LEFT JOIN')} {self.more_tables}"
+
+# Only the filters of searches make pages differ.
+@lru_cache(maxsize=256)
+def select_page(select: CandidateSql, page: str, rowid: str = "value") -> str:
+    """Selects the rowid, `rank` and `is_first` of a page of entries, followed by the columns. These are NULL for an
+    entry without a row, such as that of a title."""
+    columns = f"wanted.{rowid}, wanted.rank, wanted.is_first, {select.columns}"
+    return f"SELECT {columns} FROM ({page}) AS wanted {select.tables.format(join='LEFT JOIN')} {select.more_tables}"
 
 
 @cache

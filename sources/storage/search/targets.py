@@ -60,17 +60,14 @@ def _notes_target(dialect: Dialect) -> engine.SearchTarget:
 class MediaCandidate(engine.TextCandidate, gc=False):
     """One chunk of an item."""
 
-    length_chars: int
+    # A stored value instead of a property.
+    item_chars: int  # pyright: ignore[reportIncompatibleMethodOverride] - see above
     media_type: str
     url: str
     chunk_index: int
     chunk_uuid: str
     start_ms: int | None
     text_weight: int | None
-
-    @property
-    def item_chars(self) -> int:
-        return self.length_chars
 
     def build_hit(self) -> Hit:
         return self.make_hit(

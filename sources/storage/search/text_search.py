@@ -80,27 +80,12 @@ NEAREST_HEAD_OF_FEW = 20
 # With filters, so many of the nearest are checked before the filters are evaluated for all items.
 _FILTERED_NEAREST = 1_000
 NOT_APPLICABLE = SemanticStatus("not_applicable")
-# The vector of a message is that of its own text, so it can be compared if only that is searched.
-_EMBEDDED_FIELDS = ((), ("own",))
 
 _decode_numbers = Decoder(list[int]).decode
 _by_score = attrgetter("score", "last_modified")
 _entry_of, _rowid_of, _word_of = attrgetter("entry"), attrgetter("rowid"), attrgetter("word")
-_NO_FILTER = SqlFilter()
 # The candidates of a page, whether there are more, and how many there are, if that is known.
 _Page = tuple[list[HitCandidate], bool, int | None]
-
-
-def has_meaning(search: Search) -> bool:
-    """Whether meanings can be compared: not for a literal query, another order, or if only some fields are searched."""
-    return bool(
-        search.query.prose
-        and search.query.expression is not None
-        and search.ranking != "words"
-        and search.order == "relevance"
-        and search.scoring == "comparable"
-        and search.fields in _EMBEDDED_FIELDS
-    )
 
 
 class TextSearch:
@@ -114,7 +99,7 @@ class TextSearch:
         search: Search,
         statistics: SearchStatistics,
         ranked_rows_max: int,
-        extra_filter: SqlFilter = _NO_FILTER,
+        extra_filter: SqlFilter | None = None,
         meaning: QueryVector | SemanticStatus = SEMANTIC_OFF,
     ) -> None:
         query = search.query
@@ -167,7 +152,7 @@ class TextSearch:
     def _read_filter(self) -> None:
         """Called when the search begins: an engine may have to read the values that meet a condition."""
         own = self._statistics.engine.filter(self._connection, self.target, self.search)
-        self._filter = own & self._extra_filter
+        self._filter = own if self._extra_filter is None else own & self._extra_filter
 
     def run(self) -> HitPage:
         search, connection, target, vector = self.search, self._connection, self.target, self._vector
@@ -238,7 +223,7 @@ class TextSearch:
             return True
         match = self._match_text(expression)
         self._read_filter()
-        if not self._filter:
+        if not self._filter.conditions:
             # `run` needs the count, too. To count the matches of a phrase is most of the cost of finding few of them.
             self._statistics.refresh(self._connection)
             return self._statistics.count_matches(self._connection, self.target.index, match) > 0
@@ -343,7 +328,7 @@ class TextSearch:
 
     def _count_hits(self, tier: MatchTier) -> int:
         index = self.target.index
-        if not (self._filter or self._item_bits or tier.excluded or self._skipped):
+        if not (self._filter.conditions or self._item_bits or tier.excluded or self._skipped):
             return self._statistics.count_matches(self._connection, index, tier.match)
         tier_sql = self._tier_sql(tier)
         statement = tier_sql.count_items() if self._item_bits else tier_sql.count_entries()
@@ -579,7 +564,7 @@ class TextSearch:
 
     def _nearest(self, scan: PassageScan, count: int, least: float, floor: float) -> list[NearEntry]:
         """Returns the nearest entries that pass the filters, or none if none of them has the cosine `floor`."""
-        if not self._filter:
+        if not self._filter.conditions:
             return scan.nearest(count, least, floor)
         entries = scan.nearest(max(count, _FILTERED_NEAREST), least, floor)
         passing = self._passing(entries)

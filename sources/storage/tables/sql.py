@@ -26,9 +26,6 @@ class SqlFilter(Struct, frozen=True):
     conditions: tuple[str, ...] = ()
     parameters: tuple[str | int, ...] = ()
 
-    def __bool__(self) -> bool:
-        return bool(self.conditions)
-
     def __and__(self, other: "SqlFilter") -> "SqlFilter":
         if not self.conditions or not other.conditions:
             return self if self.conditions else other

@@ -20,7 +20,7 @@ from sources.storage.postgres.search.tsquery import (
     for_index,
     with_labels,
 )
-from sources.storage.search.engine import EntryRow, SearchTarget, TierSql
+from sources.storage.search.engine import EntryRow, SearchTarget, TierSql, select_page
 from sources.storage.search.targets import MessageContext, search_targets
 from sources.storage.tables.dialect import POSTGRES, POSTGRES_JSON
 from sources.storage.tables.sql import SqlFilter, Statement, either, json_array
@@ -78,7 +78,7 @@ class EntrySql(TierSql, frozen=True):
                 f"FROM ({items} FROM ({nth} FROM ({numbered}) AS page) AS page) AS page"
             )
             parameters = (items_max, *parameters)
-        return f"{self.target.select.select_page(wanted, 'number')} ORDER BY wanted.place", parameters
+        return f"{select_page(self.target.select, wanted, 'number')} ORDER BY wanted.place", parameters
 
     def select_extremes(self) -> Statement:
         sql, parameters = self._entries()
@@ -141,7 +141,7 @@ class EntrySql(TierSql, frozen=True):
         return f"SELECT {columns} {sql}", (*selected, *parameters)
 
     def _matching(self) -> Statement:
-        is_joined = self.filter or self.tier.order == "recent" or self.boost
+        is_joined = self.filter.conditions or self.tier.order == "recent" or self.boost
         join = self.target.join_on("e.id") if is_joined else ""
         sql = f"FROM matched_entries e {join} WHERE e.tsv @@ {MATCH}{self.filter.sql}"
         parameters = (self._for_index(self.tier.match), *self.filter.parameters)

@@ -101,14 +101,9 @@ class JobConnection(RowConnection):
         self._files[path] = path.stat()
 
     def attach_pending(self, kind: str) -> None:
-        """Attaches a file unless it is attached or could not be."""
-        if (attach := self.pending.get(kind)) is not None:
-            attach(self)
-            del self.pending[kind]
-
-    def schema_of(self, kind: str) -> str:
-        """Returns the schema name of a file: a writer has only one, as its main database."""
-        return kind if kind in self.attached else "main"
+        """Attaches a file of `pending`, if that is possible."""
+        self.pending[kind](self)
+        del self.pending[kind]
 
     def data_version(self, schema: str) -> int:
         """Returns a number that changes with every write to a file. It is read once in each job."""

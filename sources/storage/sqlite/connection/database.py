@@ -90,9 +90,8 @@ class FileMeter:
 
 def _used_bytes(kind: DatabaseKind, connection: JobConnection) -> int:
     """Free pages do not count, because the next writes use them."""
-    schema = connection.schema_of(kind)
     pages, free, size = (
-        connection.execute(f"PRAGMA {schema}.{name}").fetchone()[0]
+        connection.execute(f"PRAGMA {kind}.{name}").fetchone()[0]
         for name in ("page_count", "freelist_count", "page_size")
     )
     return int((pages - free) * size)

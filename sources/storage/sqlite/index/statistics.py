@@ -330,7 +330,8 @@ class CorpusStatistics:
     def _readable(self, connection: JobConnection) -> Iterator[LibraryFile]:
         """Yields the files that are not damaged. One that no call has needed is attached when it is reached."""
         for kind in (*connection.attached, *connection.pending):
-            connection.attach_pending(kind)
+            if kind in connection.pending:
+                connection.attach_pending(kind)
             attached = connection.attached.get(kind)
             if attached is not None and not attached.is_damaged:
                 try:

@@ -15,7 +15,15 @@ from sources.records import OBSERVATION, SemanticStatus
 from sources.search.scoring import scale_to_range
 from sources.semantic.model import ModelInfo
 from sources.storage.contract import Search
-from sources.storage.search.engine import CountRows, EntryRow, NearEntry, SearchConnection, SearchTarget, TierSql
+from sources.storage.search.engine import (
+    CountRows,
+    EntryRow,
+    NearEntry,
+    SearchConnection,
+    SearchTarget,
+    TierSql,
+    select_page,
+)
 from sources.storage.search.targets import MessageContext, search_targets
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.vectors.vector_tables import VectorMemory, VectorTables
@@ -126,7 +134,7 @@ class MatchSql(TierSql, frozen=True):
             elif tier.order == "recent":
                 order = f"{target.age} DESC, value >> {self.item_bits} DESC, rank, value DESC"
         page = f"{page} ORDER BY {order} LIMIT ? OFFSET ?"
-        sql = page if self.item_bits else target.select.select_page(page)
+        sql = page if self.item_bits else select_page(target.select, page)
         rows: Sequence[EntryRow] = connection.execute(sql, (*parameters, limit, offset)).fetchall()
         return rows
 
@@ -269,7 +277,7 @@ TARGETS = search_targets(SQLITE, MessageContext(_CONTEXT, _SELECT_WRITTEN))
 # Compares the meaning of a query with the passages of one collection, within the job of a search.
 
 
-_name_of = attrgetter("name")
+_name_of, _nearness_of = attrgetter("name"), attrgetter("cosine", "rowid")
 
 
 class QueryMeaning(Struct, frozen=True):
@@ -346,7 +354,7 @@ class MeaningScan:
             for row, vector, cosine in matrix.nearest(cosines, count, least, self._item_bits, own):
                 entries.append(NearEntry(sign * row, cosine, kind, vector))
         if len(self._scans) > 1:
-            entries.sort(key=lambda entry: (-entry.cosine, -entry.rowid))
+            entries.sort(key=_nearness_of, reverse=True)
         return entries[:count]
 
     def best_cosines(self, rowids: Sequence[int]) -> list[float]:
@@ -364,12 +372,15 @@ class MeaningScan:
     def passage_ranges(self, entries: Sequence[NearEntry]) -> dict[int, tuple[int, int]]:
         """Returns where the nearest passages are in the texts of their entries, by the rowid of the entry."""
         ranges: dict[int, tuple[int, int]] = {}
-        for kind in {entry.kind for entry in entries}:
-            by_vector = {entry.vector: entry.rowid for entry in entries if entry.kind is kind}
+        by_kind: dict[VectorKind, dict[int, int]] = {}
+        for entry in entries:
+            by_kind.setdefault(entry.kind, {})[entry.vector] = entry.rowid
+        for kind, by_vector in by_kind.items():
             rows = self._connection.execute(
                 f"SELECT v.id, v.start, v.end FROM json_each(?) wanted "
                 f"CROSS JOIN {kind.vectors} v ON v.id = wanted.value",
                 (json_array(list(by_vector)),),
             )
-            ranges |= {by_vector[vector]: (start, end) for vector, start, end in rows}
+            for vector, start, end in rows:
+                ranges[by_vector[vector]] = start, end
         return ranges

@@ -219,5 +219,5 @@ class VectorMatrix:
             if end - first > _FEW_PASSAGES:
                 best.append(max(0.0, cosines[self._order[first:end]].max().item()))
             else:
-                best.append(max([0.0, *[values[position] for position in order[first:end]]]))
+                best.append(max([0.0, *map(values.__getitem__, order[first:end])]))
         return best

@@ -306,8 +306,9 @@ class VectorTables(Struct, frozen=True):
         self._start_over(connection, state.model)
 
     def _schema(self, connection: sqlite3.Connection) -> str:
-        """A reader has all files of the library, which each have tables with these names."""
-        return connection.schema_of(self.file) if isinstance(connection, JobConnection) else "main"
+        """A reader has all files of the library, which each have tables with these names. A writer has only one, as its
+        main database."""
+        return self.file if isinstance(connection, JobConnection) and self.file in connection.attached else "main"
 
     def _ddl(self) -> Iterator[str]:
         for kind in self.kinds:
@@ -395,6 +396,7 @@ def rows_without_item_sql(kind: VectorKind) -> str:
     return f"SELECT v.id FROM {kind.vectors} v WHERE NOT EXISTS (SELECT 1 FROM {rows})"
 
 
+@lru_cache
 def count_sql(kind: VectorKind) -> str:
     """Counts the live rows up to a rowid. Those of titles are negative in the index."""
     condition = "id <= ?"
@@ -529,7 +531,7 @@ class VectorMemory:
 
     def snapshot(self, owner: object, tables: VectorTables, connection: JobConnection) -> VectorSnapshot:
         """Returns what the snapshot of a connection says about the vectors of a file."""
-        version = id(connection), connection.data_version(connection.schema_of(tables.file))
+        version = id(connection), connection.data_version(tables.file)
         known = self._snapshots.get(id(owner))
         if known is None or known.version != version:
             state = tables.state(connection)

@@ -346,7 +346,7 @@ class Aggregator:
         deadline_ms = settings.fanout_deadline_ms if request.deadline_ms is None else request.deadline_ms
         # Even if the query mentions no time, this rejects an unknown time zone once, instead of in every source.
         query = resolve_times(read_query(request.query, settings), local_time(context, settings))
-        if query.is_filter_only:  # without words, all hits are equally relevant
+        if query.expression is None and query.filters.restricts_items:  # without words, all hits are equally relevant
             order = "recent"
         # The terms of the session's latest queries that this query does not have, latest first.
         terms: dict[str, Term] = {}
@@ -429,9 +429,18 @@ async def _render(
     further: dict[int, list[RankedHit]] = {}
     parts: list[RankedHit] = []
     for lead in leads:
-        if lead.parts:
-            further[lead.position] = _further_hits(lead, count)
-            parts += further[lead.position]
+        if not lead.parts:
+            continue
+        # The best other hits of the item. A message that repeats another says nothing new.
+        contents = {content_of(lead)}
+        own: list[RankedHit] = []
+        for hit in lead.parts:
+            is_good = hit.score >= lead.score * _FURTHER_SCORE_SHARE and len(own) < count
+            if is_good and (content := content_of(hit)) not in contents:
+                contents.add(content)
+                own.append(hit)
+        further[lead.position] = own
+        parts += own
     longer: dict[str, LongerSnippet] = {}
     items = await fanout.render(leads, plan.topic, parts, longer if plan.has_default_size else None)
     if len(fanout.own) < len(fanout.sources):
@@ -466,18 +475,6 @@ def _checked_items(hits: Sequence[RankedHit], items: Mapping[str, ResultItem], f
         except (TypeError, ValueError, AttributeError) as error:
             fanout.reject(hit.source, str(error))
     return checked
-
-
-def _further_hits(result: RankedHit, count: int) -> list[RankedHit]:
-    """The best other hits of an item. A message that repeats another says nothing new."""
-    least = result.score * _FURTHER_SCORE_SHARE
-    further: list[RankedHit] = []
-    contents = {content_of(result)}
-    for hit in result.parts:
-        if hit.score >= least and len(further) < count and content_of(hit) not in contents:
-            contents.add(content_of(hit))
-            further.append(hit)
-    return further
 
 
 def _result(

@@ -132,8 +132,8 @@ async def wait_for_disconnect(receive: Receive) -> None:
 
 async def read_body(receive: Receive, headers: Headers, limit_bytes: int) -> bytes:
     """Reads the whole body. Raises TooLarge as soon as the limit is known to be exceeded."""
-    content_length = headers.get_raw(b"content-length")
-    if content_length.isdigit() and int(content_length) > limit_bytes:
+    content_length = headers.get(b"content-length") or ""
+    if content_length.isdecimal() and int(content_length) > limit_bytes:
         raise TooLarge("the body", limit_bytes)
     message = await receive()
     body: bytes = message.get("body", b"")

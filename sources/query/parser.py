@@ -95,10 +95,6 @@ class ParsedQuery(Struct, frozen=True, cache_hash=True):
             return self.terms
         return tuple([term for term in self.terms if term.near is None])
 
-    @property
-    def is_filter_only(self) -> bool:
-        return self.expression is None and self.filters.restricts_items
-
 
 _DEFAULT_LIMITS = QueryLimits()
 _TRAILING_PUNCTUATION = ".,;!?"

@@ -183,10 +183,6 @@ class SemanticService:
         self._running: dict[tuple[str, str], asyncio.Task[bytes]] = {}
         self._warm_up_task: asyncio.Task[None] | None = None
 
-    @property
-    def is_enabled(self) -> bool:
-        return self.model is not None
-
     def model_for(self, model_id: str) -> ModelInfo | None:
         """Returns the model whose vectors have this id, if it can embed queries here. It need not be the current model:
         vectors of the previous one are used until new ones are made."""

@@ -281,7 +281,7 @@ class EmbeddingScheduler:
 
     def wake(self, user_id: UserId, *, has_new_text: bool) -> None:
         """Gives the user a turn. Without new text, only if the last check was a while ago."""
-        if not self._semantic.is_enabled or self._is_closed:
+        if self._semantic.model is None or self._is_closed:
             return
         self._semantic.warm_up()
         if user_id in self._waiting:
@@ -312,7 +312,7 @@ class EmbeddingScheduler:
         for known in self._waiting.values():
             coverage += known or NOTHING
         return EmbeddingState(
-            is_enabled=self._semantic.is_enabled,
+            is_enabled=self._semantic.model is not None,
             users_waiting=len(self._waiting),
             rows_missing=coverage.missing,
             coverage=coverage.share,

@@ -255,7 +255,10 @@ class PostgresLibraries:
         )
         self._takeover = (
             EmbeddingTakeover(self._embedding, PostgresDatabase(_NO_USER, self._options), self._end_lease)
-            if self._embedding is not None and semantic is not None and semantic.is_enabled and embeds_in_background
+            if self._embedding is not None
+            and semantic is not None
+            and semantic.model is not None
+            and embeds_in_background
             else None
         )
         # Without them, the quotas of the settings apply to every user.

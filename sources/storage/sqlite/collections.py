@@ -74,21 +74,16 @@ class SqliteCollection(collection.StoredCollection[RecordT, DraftT, collection.I
     async def _query_vector(self, semantic: SemanticService, current: ModelInfo, text: str) -> QueryMeaning:
         database = self._file
         self._vector_memory.require_usable()
-        model = await self._vector_model(semantic, current)
-        vector = await semantic.embed_query(text, model.id)
         tables = vector_tables(database.kind)
-        stop = database.quota.embedding_stop
-        return QueryMeaning(vector, model, self._vector_memory, database, tables, stop)
-
-    async def _vector_model(self, semantic: SemanticService, current: ModelInfo) -> ModelInfo:
-        database = self._file
         if database.vector_model is None:
-            tables = vector_tables(database.kind)
             choices = [model.id for model in semantic.choices]
-            searched = await self._file.read(self.source, lambda connection: tables.searched_model(connection, choices))
+            searched = await database.read(self.source, lambda connection: tables.searched_model(connection, choices))
             known = semantic.model_for(searched) if searched is not None else None
             database.vector_model = known.id if known is not None else current.id
-        return semantic.model_for(database.vector_model) or current
+        model = semantic.model_for(database.vector_model) or current
+        vector = await semantic.embed_query(text, model.id)
+        stop = database.quota.embedding_stop
+        return QueryMeaning(vector, model, self._vector_memory, database, tables, stop)
 
     async def words(self) -> int:
         return await self._read_file(lambda connection: count_words(connection, self.target.index))

@@ -373,7 +373,7 @@ async def test_a_truncated_table_is_reported(tmp_path: Path) -> None:
 
 async def test_without_a_model_nothing_is_embedded(tmp_path: Path) -> None:
     async with open_service(tmp_path, semantic_model="off") as service:
-        assert not service.is_enabled
+        assert service.model is None
         with pytest.raises(SemanticUnavailable, match="semantic search is off"):
             await service.embed_query(QUERY)
         with pytest.raises(SemanticUnavailable, match="semantic search is off"):

@@ -345,7 +345,9 @@ class Aggregator:
         limit = clamp(default_limit if request.limit is None else request.limit, 1, LIMIT_MAX)
         deadline_ms = settings.fanout_deadline_ms if request.deadline_ms is None else request.deadline_ms
         # Even if the query mentions no time, this rejects an unknown time zone once, instead of in every source.
-        query = resolve_times(read_query(request.query, settings), local_time(context, settings))
+        now, query = local_time(context, settings), read_query(request.query, settings)
+        if query.mentions:
+            query = resolve_times(query, now)
         if query.expression is None and query.filters.restricts_items:  # without words, all hits are equally relevant
             order = "recent"
         # The terms of the session's latest queries that this query does not have, latest first.

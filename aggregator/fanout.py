@@ -294,7 +294,7 @@ class Fanout:
         for hit in parts:
             key = hit.stream or hit.source
             query = self._queries[key]
-            pending.append((hit, key, replace(query, shows_context=False) if key in self.own else query))
+            pending.append((hit, key, replace(query, is_further=True) if key in self.own else query))
         items: dict[str, ResultItem] = {}
 
         def render_pending() -> None:
@@ -305,7 +305,7 @@ class Fanout:
                 hit, key, query = pending[0]
                 source: Any = self.sources[key]
                 item = items[hit.uri] = source.render_hit(hit, query, topic)
-                if longer is not None and key in self.own and query.shows_context:
+                if longer is not None and key in self.own and not query.is_further:
                     chars = self.snippet_chars * LONGER_PASSAGE
                     longer[hit.uri] = source.longer_snippet(hit, query, topic, item, chars)
                 pending.popleft()

@@ -119,7 +119,7 @@ class ChatsSource(LibrarySource):
         """For a hit by title, the snippet shows the title and the first message. For a message that matches only
         through those before it, the snippet begins with what matches in them."""
         is_message = hit.message_id is not None
-        if hit.context and query.shows_context:
+        if hit.context and not query.is_further:
             # Two thirds for what matches, the rest for the message that the hit names.
             before = highlighter.snippet(hit.context, query.snippet_chars * 2 // 3)
             room = query.snippet_chars - len(before.text) - len(_MESSAGE_MARK)

@@ -217,7 +217,7 @@ class LibrarySource(ABC):
             highlights=snippet.ranges or UNSET,
             via=stored.via or UNSET,
             more_in_item=stored.more_in_item or UNSET,
-            cost_tokens=self.cost_tokens(stored, query.scale),
+            cost_tokens=UNSET if query.is_further else self.cost_tokens(stored, query.scale),
         )
 
 

@@ -157,8 +157,8 @@ class SearchArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class SourceQuery(Struct, frozen=True, kw_only=True):
     """A search of one source: the request to the storage, and how its hits are rendered.
 
-    `search` is None if no item can match; `read_as` then says why. `shows_context` is false for a message that is shown
-    together with others of its conversation: then its snippet does not begin with the messages before it.
+    `search` is None if no item can match; `read_as` then says why. `is_further` is true for a hit that is shown as a
+    further passage of its item: then it has no cost, and its snippet does not begin with the messages before it.
     """
 
     search: Search | None
@@ -168,7 +168,7 @@ class SourceQuery(Struct, frozen=True, kw_only=True):
     snippet_chars: int
     scale: TokenScale
     score_type: str
-    shows_context: bool = True
+    is_further: bool = False
 
 
 # A key of the request config that no client can set: scores have to be comparable with those of other sources.

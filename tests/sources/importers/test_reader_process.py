@@ -7,7 +7,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path, PosixPath
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pytest
@@ -135,7 +135,7 @@ async def test_numbers_of_any_size_are_read(tmp_path: Path) -> None:
 class _ReplacedPath(PosixPath):
     """A link that is replaced between the two steps of looking where it leads."""
 
-    def resolve(self, strict: bool = False) -> Path:
+    def resolve(self, strict: bool = False) -> Self:
         raise FileNotFoundError(2, "No such file or directory", str(self))
 
 

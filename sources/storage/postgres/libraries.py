@@ -40,7 +40,7 @@ from sources.storage.postgres.jobs import IndexBuilds, JobThreads
 from sources.storage.postgres.schema import LibrarySchemas
 from sources.storage.postgres.search import exact, substring
 from sources.storage.postgres.search.meaning import LibraryQueryVector
-from sources.storage.postgres.search.statistics import HAS_CANDIDATES, SEARCHES, EntryStatistics
+from sources.storage.postgres.search.statistics import SEARCHES, EntryStatistics
 from sources.storage.postgres.search.tsquery_engine import TARGETS
 from sources.storage.postgres.vectors.library_vectors import EmbeddingTakeover, LibraryVectors
 from sources.storage.postgres.vectors.vector_tables import VectorExtensionMemory, searched_model
@@ -85,8 +85,8 @@ class PostgresCollection(StoredCollection[RecordT, DraftT, IdT]):
         key = ("corrected", None if kind.is_counted else kind.index, text_search.search.query)
         if key not in known:
             known[key] = corrected = super()._correct(connection, text_search)
-            if kind.is_counted and (corrected is not None or HAS_CANDIDATES not in known):
-                self._entries.read_ahead(connection, corrected, is_corrected=True)
+            if kind.is_counted and corrected is not None:
+                self._entries.read_ahead(connection, corrected)
         result: ParsedQuery | None = known[key]
         return result
 

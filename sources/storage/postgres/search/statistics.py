@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from config.postgres.connection import decode_rows, rows_as_json
+from config.postgres.connection import rows_as_json
 from sources.query import AllOf, ParsedQuery, Word
 from sources.query.parser import can_have_near_terms
 from sources.records import SemanticStatus
@@ -161,23 +161,20 @@ _COUNTS_MAX = 1_000
 _TURN_MAX_S = 0.5
 # The same with the state of the index, for the first statement of a search, and with the first candidates of all
 # sources. What is not read is NULL. In a large library that is terms of other sources and candidates, because a slow
-# source must not hold up the others. If no entry has one of the first words, candidates are not read either: those of
-# near words will be.
+# source must not hold up the others.
 _STATE_AND_COUNTS = f"""
     WITH {SIZE_SQL}, counts AS MATERIALIZED (
         SELECT place, CASE WHEN place <= CAST(?2 AS INTEGER) OR is_small THEN {_COUNTED} END AS entries
         FROM unnest(CAST(?3 AS TEXT[])) WITH ORDINALITY AS wanted (match, place), size
-    ), choice AS MATERIALIZED (
-        SELECT is_small AND NOT EXISTS (SELECT 1 FROM counts WHERE place <= CAST(?4 AS INTEGER) AND entries = '{{}}')
-            AS is_read FROM size
     )
-    SELECT {STATE_COLUMNS}, ARRAY(SELECT entries FROM counts ORDER BY place), is_read
+    SELECT {STATE_COLUMNS}, ARRAY(SELECT entries FROM counts ORDER BY place)
 """
+# Its columns before those of the candidates.
+_PAGES_FROM = 5
 # Of so many words, all pairs are counted at once.
 _PAIRED_MAX = 3
-# What a transaction knows its searches by, and whether it has read their first candidates.
+# What a transaction knows its searches by.
 SEARCHES = "searches"
-HAS_CANDIDATES = "has candidates"
 _COUNT_ROWS = "SELECT count(*) FROM index_entries WHERE kind = ?"
 
 Parameters = tuple[str | int | float | list[str], ...]
@@ -190,8 +187,8 @@ FirstPage = tuple[EntrySql, tuple[int, int, int]]
 
 @lru_cache
 def _state_and_pages(pages: tuple[tuple[str, int], ...]) -> str:
-    columns = "".join([f", CASE WHEN is_read THEN {rows} END" for rows in rows_as_json(pages, first=5)])
-    return f"{_STATE_AND_COUNTS}{columns} FROM state, size, choice WHERE name = 'writes'"
+    columns = "".join([f", CASE WHEN is_small THEN {rows} END" for rows in rows_as_json(pages, first=4)])
+    return f"{_STATE_AND_COUNTS}{columns} FROM state, size WHERE name = 'writes'"
 
 
 class IndexCounts:
@@ -251,13 +248,11 @@ class EntryStatistics:
         if state is not None:
             self._known.refresh(state)
 
-    def read_ahead(
-        self, connection: LibraryConnection, query: ParsedQuery | None = None, *, is_corrected: bool = False
-    ) -> None:
+    def read_ahead(self, connection: LibraryConnection, corrected: ParsedQuery | None = None) -> None:
         """Reads what the searches of a call begin with, in one statement. Its text is the same for most searches, so
-        that the server plans it once: one that is made of the sources with matches took it 1 to 12 ms. `query`
-        replaces the query of all searches. Unless words were looked up already (`is_corrected`), no candidates are
-        read if one is unknown."""
+        that the server plans it once: one that is made of the sources with matches took it 1 to 12 ms. `corrected`
+        replaces the query of all searches. Candidates are not read if all words are unknown, but if some are: few such
+        queries are corrected, and then need others."""
         state = known_index_state(connection)
         if state is not None:
             if not state.is_small:
@@ -267,7 +262,7 @@ class EntryStatistics:
         searches: list[tuple[SearchWork, Search]] = []
         queries: dict[ParsedQuery, bool] = {}
         for work in connection.known.get(SEARCHES, ()):
-            search = work.search if query is None else replace(work.search, query=query, corpus=None)
+            search = work.search if corrected is None else replace(work.search, query=corrected, corpus=None)
             if search.query.expression is None or search.ranking == "meaning":
                 continue
             searches.append((work, search))
@@ -275,10 +270,10 @@ class EntryStatistics:
             match_text = TSQUERY.compiler(target, search.fields)
             for term in search.query.terms:
                 kinds.setdefault(match_text(term.word), []).append(ENTRY_KINDS[target.index.table])
-            queries[search.query] = not is_corrected and not search.is_partial and can_have_near_terms(search.query)
-        required, others, lacks_words = self._words_ahead(connection, state, queries)
+            queries[search.query] = corrected is None and not search.is_partial and can_have_near_terms(search.query)
+        counted, has_matches = self._words_ahead(connection, state, queries)
         pages: list[FirstPage] = []
-        for work, search in searches if not lacks_words else ():
+        for work, search in searches if has_matches else ():
             text_search = work.collection.text_search(connection, search)
             window = (search.offset, search.limit)
             if not isinstance(work.meaning, SemanticStatus):
@@ -290,35 +285,36 @@ class EntryStatistics:
         if queries:
             groups = [
                 (match, [*self._kinds, *[kind for kind in kinds.get(match, ()) if kind not in self._kinds]])
-                for match in {**required, **others, **kinds}
+                for match in {**counted, **kinds}
             ]
-            self._read_state(connection, groups, pages, required=len(required))
+            self._read_state(connection, groups, pages)
 
     def _words_ahead(
         self, connection: LibraryConnection, state: IndexState | None, queries: Mapping[ParsedQuery, bool]
-    ) -> tuple[dict[str, None], dict[str, None], bool]:
-        """Returns the words that a first page needs, what else is counted in the library, and whether a word is unknown
-        as far as can be guessed. `queries` say whether they can be corrected."""
-        required: dict[str, None] = {}
-        others: dict[str, None] = {}
-        lacks_words = False
+    ) -> tuple[dict[str, None], bool]:
+        """Returns what is counted in the library: the words, and what is needed if one of them is unknown, as far as
+        that can be guessed. Also returns whether any word occurs. `queries` say whether they can be corrected."""
+        counted: dict[str, None] = {}
+        has_matches = False
         for query, can_correct in queries.items():
+            lacks_words = False
             occurring: list[Word] = []
             for place, term in enumerate(query.terms):
                 match = compile_tsquery(term.word)
                 token = single_token(term.word) if can_correct and place not in query.time_terms else None
-                (required if token else others)[match] = None
+                counted[match] = None
                 if token and (compound := compound_of(token)) is not None:
                     # What is counted if a word turns out to be unknown.
-                    others[compile_tsquery(compound)] = None
+                    counted[compile_tsquery(compound)] = None
                 if token and self._is_unknown(connection, state, match, token):
                     lacks_words = True
                 else:
                     occurring.append(term.word)
             if lacks_words and len(occurring) <= _PAIRED_MAX:
                 # Near words have to occur with two others.
-                others |= {compile_tsquery(AllOf(pair)): None for pair in itertools.combinations(occurring, 2)}
-        return required, others, lacks_words
+                counted |= {compile_tsquery(AllOf(pair)): None for pair in itertools.combinations(occurring, 2)}
+            has_matches = has_matches or bool(occurring)
+        return counted, has_matches
 
     def _is_unknown(self, connection: LibraryConnection, state: IndexState | None, match: str, token: str) -> bool:
         """Guesses whether no source has a word, by its counts or by the words that are in memory. Nothing depends on it
@@ -406,32 +402,31 @@ class EntryStatistics:
         pages: Sequence[FirstPage] = (),
         *,
         own: int = 0,
-        required: int = 0,
     ) -> None:
         """Reads the state of the index, counts what is not known, and reads the pages, in one statement. The first
-        groups are counted in a large library, too (`own`), or needed for the pages (`required`)."""
+        groups (`own`) are counted in a large library, too."""
         state = known_index_state(connection)
         if state is not None and not pages:
             self._count_groups(connection, groups)
             return
         with self._known.turn():
             unknown = self._unknown(groups)
-            own, required = (len(self._unknown(groups[:count])) for count in (own, required))
+            own = len(self._unknown(groups[:own]))
             if not unknown and not pages:
                 return
             statements = [match_sql.select_candidates(*page) for match_sql, page in pages]
             sql = _state_and_pages(tuple([(sql, len(parameters)) for sql, parameters in statements]))
             values = [value for _, parameters in statements for value in parameters]
-            row = connection.execute(sql, (state is not None, own, list(unknown), required, *values)).fetchone()
+            row = connection.execute(sql, (state is not None, own, list(unknown), *values)).fetchone()
             if row is None:
                 return
-            *columns, counts, is_read = row[: len(row) - len(pages)]
-            self._known.refresh(state or save_index_state(connection, *columns))
+            *columns, counts = row[:_PAGES_FROM]
+            state = state or save_index_state(connection, *columns)
+            self._known.refresh(state)
             self._save_counts(unknown, counts)
-            if is_read and pages:
-                connection.known[HAS_CANDIDATES] = True
-                for (match_sql, page), rows in zip(pages, row[-len(pages) :], strict=True):
-                    connection.known[match_sql.page_key(*page)] = decode_rows(rows)
+            if state.is_small:
+                for (match_sql, page), rows in zip(pages, row[_PAGES_FROM:], strict=True):
+                    connection.known[match_sql.page_key(*page)] = rows
 
     def _count_rows(self, connection: LibraryConnection, kind: EntryKind) -> int:
         state = index_state(connection)

@@ -7,7 +7,7 @@ from functools import cache, lru_cache, partial
 
 import msgspec
 
-from config.postgres.connection import PostgresConnection
+from config.postgres.connection import PostgresConnection, decode_rows
 from sources.query import Expression
 from sources.storage.contract import Search
 from sources.storage.postgres.index.entries import CONTEXTS, ENTRY_KINDS, EntryKind
@@ -55,10 +55,10 @@ class EntrySql(TierSql, frozen=True):
         self, connection: PostgresConnection, limit: int, offset: int, items_max: int
     ) -> Sequence[EntryRow]:
         """They may have been read together with those of other sources."""
-        rows: Sequence[EntryRow] | None = connection.known.get(self.page_key(limit, offset, items_max))
-        if rows is None:
-            rows = connection.execute(*self.select_candidates(limit, offset, items_max)).fetchall()
-        return rows
+        key = self.page_key(limit, offset, items_max)
+        if key in connection.known:
+            return decode_rows(connection.known[key])
+        return connection.execute(*self.select_candidates(limit, offset, items_max)).fetchall()
 
     def page_key(self, *page: int) -> Hashable:
         """What a transaction knows the candidates of a page by."""

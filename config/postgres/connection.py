@@ -6,7 +6,6 @@ transaction, so that a connection pooler can give the server's connection to ano
 """
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
@@ -15,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec import Struct
+from msgspec.json import Decoder
 
 from config.errors import ConfigurationError, DatabaseUnavailable
 from config.event_counts import POSTGRES_EVENTS
@@ -33,6 +33,7 @@ Parameters = Sequence[Any]
 
 _READING = ("SELECT", "WITH", "VALUES", "SHOW", "EXPLAIN")
 _DIGITS = "0123456789"
+_decode_rows = Decoder(list[dict[str, Any]]).decode
 
 
 class Statement(Struct, frozen=True):
@@ -67,18 +68,15 @@ def rows_as_json(queries: Iterable[tuple[str, int]], first: int = 1) -> list[str
     expressions = []
     for sql, parameters in queries:
         query = number_parameters(sql, first, "?")
-        expressions.append(f"(SELECT CAST(json_agg(part) AS TEXT) FROM ({query}) AS part)")  # noqa: S608 - a constant
+        # Several columns may have the same name. Those of ROW are numbered.
+        expressions.append(f"(SELECT CAST(json_agg(ROW(part.*)) AS TEXT) FROM ({query}) AS part)")  # noqa: S608 - a constant
         first += parameters
     return expressions
 
 
-# Rows as JSON are objects, in which several columns may have the same name.
-_decode_rows = json.JSONDecoder(object_pairs_hook=lambda columns: tuple([value for _, value in columns])).decode
-
-
 def decode_rows(text: str | None) -> Sequence[Row]:
     """Reads rows that were selected as JSON."""
-    return _decode_rows(text) if text is not None else []
+    return [tuple(row.values()) for row in _decode_rows(text)] if text is not None else []
 
 
 # -- connection --------------------------------------------------------------------------------------------------------

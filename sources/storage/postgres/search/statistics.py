@@ -306,7 +306,7 @@ class EntryStatistics:
                 if token and (compound := compound_of(token)) is not None:
                     # What is counted if a word turns out to be unknown.
                     counted[compile_tsquery(compound)] = None
-                if token and self._is_unknown(connection, state, match, token):
+                if token and len(occurring) <= _PAIRED_MAX and self._is_unknown(connection, state, match, token):
                     lacks_words = True
                 else:
                     occurring.append(term.word)

@@ -181,7 +181,6 @@ def compile_tsquery(
             return f"({compile_part(keep)} & !{compile_part(drop)})"
 
 
-@lru_cache(maxsize=512)
 def for_index(match: str, prefix: str) -> str:
     return match.replace(f"'{PREFIX_MARK}", f"'{TENANT_MARK}{prefix}")
 

@@ -160,12 +160,11 @@ class EntryVocabulary(LibraryVocabulary[EntryWords]):
 _COUNTS_MAX = 1_000
 _TURN_MAX_S = 0.5
 # The same with the state of the index, for the first statement of a search, and with the first candidates of all
-# sources. What is not read is NULL. In a large library that is terms of other sources and candidates, because a slow
-# source must not hold up the others.
+# sources. In a large library they are NULL, because a slow source must not hold up the others.
 _STATE_AND_COUNTS = f"""
     WITH {SIZE_SQL}, counts AS MATERIALIZED (
-        SELECT place, CASE WHEN place <= CAST(?2 AS INTEGER) OR is_small THEN {_COUNTED} END AS entries
-        FROM unnest(CAST(?3 AS TEXT[])) WITH ORDINALITY AS wanted (match, place), size
+        SELECT place, CASE WHEN is_small THEN {_COUNTED} END AS entries
+        FROM unnest(CAST(?2 AS TEXT[])) WITH ORDINALITY AS wanted (match, place), size
     )
     SELECT {STATE_COLUMNS}, ARRAY(SELECT entries FROM counts ORDER BY place)
 """
@@ -187,7 +186,7 @@ FirstPage = tuple[EntrySql, tuple[int, int, int]]
 
 @lru_cache
 def _state_and_pages(pages: tuple[tuple[str, int], ...]) -> str:
-    columns = "".join([f", CASE WHEN is_small THEN {rows} END" for rows in rows_as_json(pages, first=4)])
+    columns = "".join([f", CASE WHEN is_small THEN {rows} END" for rows in rows_as_json(pages, first=3)])
     return f"{_STATE_AND_COUNTS}{columns} FROM state, size WHERE name = 'writes'"
 
 
@@ -337,8 +336,7 @@ class EntryStatistics:
     def count_each(self, connection: LibraryConnection, index: TextIndex, matches: Sequence[str]) -> list[int]:
         own = ENTRY_KINDS[index.table]
         if known_index_state(connection) is None:
-            groups = [(match, kinds) for kinds in ([own], self._kinds) for match in matches]
-            self._read_state(connection, groups, own=len(matches))
+            self._read_state(connection, [(match, self._kinds) for match in matches], ())
         is_small, known = self._require_state(connection).is_small, self._known.matches
         if any(match not in known or own.number not in known[match] for match in matches):
             counted = self._kinds if is_small and own in self._kinds else [own]
@@ -396,28 +394,19 @@ class EntryStatistics:
         return state
 
     def _read_state(
-        self,
-        connection: LibraryConnection,
-        groups: Sequence[CountedMatch],
-        pages: Sequence[FirstPage] = (),
-        *,
-        own: int = 0,
+        self, connection: LibraryConnection, groups: Sequence[CountedMatch], pages: Sequence[FirstPage]
     ) -> None:
-        """Reads the state of the index, counts what is not known, and reads the pages, in one statement. The first
-        groups (`own`) are counted in a large library, too."""
+        """Reads the state of the index, counts what is not known, and reads the pages, in one statement."""
         state = known_index_state(connection)
         if state is not None and not pages:
             self._count_groups(connection, groups)
             return
         with self._known.turn():
             unknown = self._unknown(groups)
-            own = len(self._unknown(groups[:own]))
-            if not unknown and not pages:
-                return
             statements = [match_sql.select_candidates(*page) for match_sql, page in pages]
             sql = _state_and_pages(tuple([(sql, len(parameters)) for sql, parameters in statements]))
             values = [value for _, parameters in statements for value in parameters]
-            row = connection.execute(sql, (state is not None, own, list(unknown), *values)).fetchone()
+            row = connection.execute(sql, (state is not None, list(unknown), *values)).fetchone()
             if row is None:
                 return
             *columns, counts = row[:_PAGES_FROM]

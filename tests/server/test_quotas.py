@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.live import LiveServer, live, make_settings
+from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
 from tests.server.cli.program import Program
 from tests.server.clients import ModernClient
 from tests.server.http_client import HttpResponse, fetch
@@ -177,7 +177,8 @@ def test_commands_respect_the_quotas_of_a_user(tmp_path: Path) -> None:
 
 
 async def test_text_beyond_the_quota_of_passages_is_found_by_its_words(tmp_path: Path) -> None:
-    settings = make_settings(tmp_path, semantic_model="fast", semantic_timeout_ms=60_000, user_max_passages=2)
+    limits = {"user_max_passages": 2, **NO_RATE_LIMITS}
+    settings = make_settings(tmp_path, semantic_model="fast", semantic_timeout_ms=60_000, **limits)
     async with live(settings) as server:
         ada, ben = await ModernClient.of(server, "ada"), await ModernClient.of(server, "ben")
         libraries = server.runtime.libraries

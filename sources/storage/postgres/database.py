@@ -61,8 +61,7 @@ _USED_BYTES = " UNION ALL ".join(
     if name != "vectors"
 )
 _VECTOR_BYTES = " UNION ALL SELECT coalesce(sum(pg_column_size(r.*)), 0) FROM vectors r"
-# Measuring reads all rows. Between two measurements a library grows by what is written meanwhile, also by
-# other processes.
+# Measuring reads all rows. Between two measurements, a write is assumed to add as much as those before.
 _MEASURED_FOR_S = 10.0
 _MEASURED_FOR_WRITES = 20
 
@@ -115,8 +114,8 @@ class PostgresDatabase:
         self._writer = JobLane()
         self._joint_reads = JointReads(self._run_joint_read)
         self._opening: asyncio.Task[str] | None = None
-        # When the used bytes were measured, and the number of writes since.
-        self._bytes, self._measured_at, self._writes = 0, float("-inf"), 0
+        # When the used bytes were measured, the number of writes since, and what a write added on average before.
+        self._bytes, self._measured_at, self._writes, self._bytes_per_write = 0, float("-inf"), 0, 0
         self.quota = UserQuota(self, options.quota)
         self.counts = IndexCounts(options.vocabularies)
         self.coverage: CoverageMemory = {}
@@ -229,11 +228,16 @@ class PostgresDatabase:
 
     async def estimated_bytes(self) -> int:
         is_recent = time.monotonic() - self._measured_at < _MEASURED_FOR_S
-        return self._bytes if is_recent and self._writes < _MEASURED_FOR_WRITES else await self.used_bytes()
+        if not is_recent or self._writes >= _MEASURED_FOR_WRITES:
+            return await self.used_bytes()
+        return self._bytes + self._writes * self._bytes_per_write
 
     async def used_bytes(self) -> int:
         tables = f"{_USED_BYTES}{_VECTOR_BYTES if self._options.extension.is_installed else ''}"
+        before = self._bytes
         self._bytes = await self._read_number(f"SELECT CAST(sum(bytes) AS BIGINT) FROM ({tables}) AS used")
+        if self._writes:
+            self._bytes_per_write = max(0, self._bytes - before) // self._writes
         self._measured_at, self._writes = time.monotonic(), 0
         return self._bytes
 

@@ -2,6 +2,7 @@
 layout, which had a schema for each user."""
 
 import asyncio
+import random
 import re
 import sqlite3
 from pathlib import Path
@@ -10,7 +11,7 @@ import asyncpg
 import pytest
 
 from auth.registry import Registry
-from config.errors import StorageError
+from config.errors import QuotaExceeded, StorageError
 from config.paths import UserId
 from config.postgres.connection import ConnectionOptions
 from server.store_copy.migration import move_schemas
@@ -48,6 +49,25 @@ async def test_two_servers_create_one_library(open_engine: OpenEngine, database_
             assert {note.title for note in (await ada.notes.list(10, 0)).rows} == {f"note {n}" for n in range(6)}
     [(tenant,)] = await _fetch(database_url, "SELECT tenant_id FROM florilegium.tenants")
     assert re.fullmatch(r"[a-z2-7]{7}", str(tenant))
+
+
+async def test_a_quota_of_bytes_is_exceeded_by_about_one_write(open_engine: OpenEngine) -> None:
+    """Although the size is measured after 20 writes only, which exceed it by more."""
+    quota, choice = 300_000, random.Random(1)
+    async with open_engine(user_max_bytes=quota) as (_, libraries), libraries.library("ada") as ada:
+
+        async def create(count: int) -> None:
+            for _ in range(count):
+                await ada.notes.create(NoteDraft(title="Logs", content=choice.randbytes(10_000).hex()))
+
+        await create(3)
+        used = [(await ada.usage()).bytes]
+        with pytest.raises(QuotaExceeded):
+            await create(100)
+        used.append((await ada.usage()).bytes)
+
+    assert used[0] < 90_000
+    assert quota <= used[1] < quota + 30_000
 
 
 async def test_a_user_is_some_rows_and_no_relation(open_engine: OpenEngine, database_url: str) -> None:

@@ -121,8 +121,8 @@ class WebRoutes:
 _VALID_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 _REQUEST_ID = b"x-request-id"
 _TRACE_HEADERS = frozenset((b"traceparent", b"tracestate"))
-# Links that create an account or set a password contain a secret.
-_SECRET_PATH = re.compile(r"(/(?:setup|invitation|reset)/).+", re.DOTALL)
+# Links that create an account, set a password or make someone a member of a group contain a secret.
+_SECRET_PATH = re.compile(r"(/(?:setup|invitation|reset|join)/).+", re.DOTALL)
 _REFUSALS = frozenset((401, 403, 413, 429))
 # The second answers a WebSocket upgrade that is refused.
 _RESPONSE_STARTS = frozenset(("http.response.start", "websocket.http.response.start"))

@@ -13,6 +13,7 @@ from auth.tokens import mint_token
 from sources.drafts import NoteDraft
 from tests.cases import each_case
 from tests.server.console.console_fixture import OTHER_PASSWORD, PASSWORD, Console, console, read_form, text_of
+from tests.server.test_source_permissions import PAGES
 
 
 async def test_setup_link_creates_the_first_administrator_once(tmp_path: Path) -> None:
@@ -227,3 +228,14 @@ async def test_secret_of_a_link_is_not_logged(tmp_path: Path, log: io.StringIO) 
 
     assert "POST /invitation/… 303" in log.getvalue()
     assert link.path.rpartition("/")[2] not in log.getvalue()
+
+
+async def test_no_page_with_a_secret_in_its_address_logs_it(tmp_path: Path, log: io.StringIO) -> None:
+    async with console(tmp_path, log_requests=True) as site, site.browser() as browser:
+        paths = [path for path in PAGES if "{secret}" in path]
+        for path in paths:
+            await browser.client.get(path.format(secret="CANARY"))
+
+    assert "/join/{secret}" in paths
+    assert log.getvalue().count("/… ") == len(paths)
+    assert "CANARY" not in log.getvalue()

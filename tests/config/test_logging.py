@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from datetime import UTC, datetime
 from typing import Any, Literal
+from unicodedata import bidirectional
 
 import pytest
 from hypothesis import example, given
@@ -52,6 +53,8 @@ CREDENTIALS = {
     "ticket in JSON": '{"ticket":"CANARY"}',
     "token in a query": "?access_token=CANARY",
 }
+# The embeddings, overrides and isolates of UAX #9; its three implicit marks have the directions of letters.
+_DIRECTIONS = frozenset(("LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"))
 HARMLESS = (
     "POST /mcp 200 in 1.25 ms",
     "user u_abcdefghijklmnopqrstuvwxyz",
@@ -369,6 +372,14 @@ def test_text_line_escapes_control_characters() -> None:
     output = log_output("text", lambda: logger.bind(name="\x1b[2J").info("one\n2026 INFO two\r\x9b"))
     assert output.count("\n") == 1
     assert "one\\x0a2026 INFO two\\x0d\\x9b name=\\x1b[2J" in output
+
+
+def test_text_line_escapes_marks_that_change_the_direction_of_text() -> None:
+    marks = "".join(chr(code) for code in range(0x10000) if bidirectional(chr(code)) in _DIRECTIONS)
+    marks = f"\u061c\u200e\u200f{marks}\u2028\u2029"
+    output = log_output("text", lambda: log_request("GET /", RequestFields(client_name=marks), 1))
+    assert not set(marks) & set(output)
+    assert "\\u061c\\u200e\\u200f\\u202a" in output
 
 
 def test_text_traceback_keeps_lines_and_escapes_control_characters() -> None:

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 from auth.rate_limits import challenge
 from config import errors
 from config.settings import Settings
+from server.protocol.messages import short_message
 from server.rest.errors import MethodNotAllowed, Unprocessable
 
 # Responses belong to one caller, and so does the fact that something does not exist.
@@ -49,7 +50,7 @@ class ErrorFormat(Struct, frozen=True):
 
 
 def error_body(error: errors.FlorilegiumError, _path: str = "") -> Mapping[str, Any]:
-    detail: dict[str, Any] = {"code": error.code, "message": error.message}
+    detail: dict[str, Any] = {"code": error.code, "message": short_message(error)}
     return {"error": {**detail, "data": error.data} if error.data else detail}
 
 

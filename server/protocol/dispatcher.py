@@ -50,7 +50,7 @@ from server.protocol.catalog import (
     resource_not_found,
 )
 from server.protocol.listing import CompletionMethod, ListMethods
-from server.protocol.messages import MODERN_VERSIONS, Era, Request, encode, require_string, wrong_type
+from server.protocol.messages import MODERN_VERSIONS, Era, Request, encode, require_string, short_message, wrong_type
 from server.protocol.schema import read_arguments
 from sessions.store import Session
 
@@ -352,7 +352,7 @@ class Dispatcher:
             if isinstance(error, errors.Overloaded) and error.is_repeatable:
                 call.refused_for_s = error.retry_after_s
             # The message is for the model, which can correct its call. `_meta` says when to retry, if that may help.
-            result = {"content": [{"type": "text", "text": error.message}], "isError": True}
+            result = {"content": [{"type": "text", "text": short_message(error)}], "isError": True}
             if (wait_s := errors.wait_before_retry(error)) is not None:
                 result["_meta"] = {RETRY_AFTER_KEY: wait_s}
             return result

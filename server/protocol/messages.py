@@ -155,12 +155,15 @@ def result_message(request_id: RequestId, result: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": request_id, "result": result}
 
 
+def short_message(error: FlorilegiumError) -> str:
+    """Returns the message without its middle if it is very long: it may quote a value that is as long as the request."""
+    text, half = error.message, MESSAGE_MAX_CHARS // 2
+    return text if len(text) <= MESSAGE_MAX_CHARS else f"{text[: half - 3]}...{text[-half:]}"
+
+
 def error_message(request_id: RequestId | None, error: FlorilegiumError) -> dict[str, Any]:
     """Builds an error response. `id` is null only if the request's id could not be read (JSON-RPC 2.0 section 5)."""
-    text = error.message
-    if len(text) > MESSAGE_MAX_CHARS:  # it may quote a value from the request that is as long as its body
-        text = f"{text[: MESSAGE_MAX_CHARS - 3]}..."
-    body: dict[str, Any] = {"code": error.code, "message": text}
+    body: dict[str, Any] = {"code": error.code, "message": short_message(error)}
     if error.data is not None:
         body["data"] = dict(error.data)
     return {"jsonrpc": "2.0", "id": request_id, "error": body}

@@ -206,7 +206,7 @@ def _unknown_argument(path: str | None, name: str, known: list[str]) -> str:
     close_matches = difflib.get_close_matches(name, known, n=1)
     hint = f" did you mean {_join_path(path, close_matches[0])!r}?" if close_matches else ""
     allowed = f"expected one of {', '.join(known)}" if known else "expected none"
-    return f"{_join_path(path, name)}: unknown argument;{hint} {allowed}"
+    return f"{_join_path(path, _shorten(name))}: unknown argument;{hint} {allowed}"
 
 
 def _join_path(path: str | None, name: str) -> str:

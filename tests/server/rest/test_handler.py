@@ -196,6 +196,13 @@ async def test_a_body_value_is_not_accepted_in_the_query_string(api: RestClient)
     )
 
 
+async def test_an_error_does_not_repeat_a_very_long_value(api: RestClient) -> None:
+    response = await api.request("POST", "/api/v1/search", "ada", JSON, msgspec.json.encode({"x" * 50_000: 1}))
+
+    assert response.status == 400
+    assert len(error_message(response)) <= 1000
+
+
 async def test_a_too_large_body_is_rejected_with_and_without_content_length(tmp_path: Path) -> None:
     async with open_rest_client(tmp_path, body_max_bytes=1024) as api:
         body = msgspec.json.encode({"query": "x" * 1024})

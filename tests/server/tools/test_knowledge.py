@@ -429,6 +429,14 @@ async def test_a_misspelled_retrieval_option_is_reported_with_its_path(ada: Libr
     assert "retrieval.max_token: unknown argument; did you mean 'retrieval.max_tokens'? expected one of mode," in error
 
 
+@each_case("arguments", [{"uri": f"notes://{'x' * 50_000}"}, {"x" * 50_000: 1}])
+async def test_an_error_does_not_repeat_a_very_long_value(ada: LibraryUser, arguments: dict[str, Any]) -> None:
+    error = await ada.call_error("knowledge_get", **arguments)
+
+    assert error.endswith((" not found", ", shape"))
+    assert len(error) <= 1000
+
+
 @each_case("source", SOURCES)
 async def test_items_of_other_users_and_missing_items_are_not_found(
     ada: LibraryUser, ben: LibraryUser, source: str

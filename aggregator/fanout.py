@@ -20,6 +20,7 @@ from aggregator.contract import SourceReport
 from aggregator.libraries import split_library, with_library
 from auth.context import LibraryAccess, RequestContext
 from config.errors import DatabaseUnavailable, FlorilegiumError, InvalidParams, Overloaded, SearchFailed, SourceTimeout
+from config.numbers import clamp
 from config.paths import UserId
 from config.settings import Settings
 from config.tracing import span
@@ -534,7 +535,7 @@ class SearchQueue:
     async def turn(self, user_id: UserId, wait_max_ms: int | None) -> AsyncIterator[None]:
         """Waits for the user's turn, which lasts for the block. Raises Overloaded at once if that is expected to take
         longer than the setting allows, or longer than `wait_max_ms`."""
-        wait_max_s = self._wait_max_s if wait_max_ms is None else min(self._wait_max_s, wait_max_ms / 1000)
+        wait_max_s = self._wait_max_s if wait_max_ms is None else clamp(wait_max_ms / 1000, 0, self._wait_max_s)
         wait_s = self._queue.expected_wait_s(user_id, 1)
         if wait_s > wait_max_s:
             # With a deadline of its own, the call says nothing about others.

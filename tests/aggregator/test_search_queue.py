@@ -65,6 +65,12 @@ async def test_a_search_that_is_cancelled_while_it_waits_gives_up_its_turn() -> 
     assert fixture.aggregator.queue.waiting == fixture.aggregator.queue.running == 0
 
 
+async def test_a_deadline_out_of_range_does_not_look_like_a_busy_server() -> None:
+    queue = SearchQueue(build_settings())
+    async with asyncio.timeout(WAIT_S), queue.turn(ADA, -1):
+        assert queue.state().running == 1
+
+
 async def hold_turn(queue: SearchQueue, started: asyncio.Event, released: asyncio.Event) -> None:
     async with queue.turn(ADA, None):
         started.set()

@@ -968,7 +968,7 @@ def _url_problems(settings: Settings) -> Iterator[str]:
     if settings.jwt_jwks_url and not _is_safe_to_fetch(settings.jwt_jwks_url):
         yield (
             "jwt_jwks_url: expected an https:// URL, or http:// with a loopback address, because keys fetched without "
-            f"encryption can be replaced in transit; got {settings.jwt_jwks_url!r}"
+            f"encryption can be replaced in transit; got {settings.jwt_jwks_url.rpartition('@')[2]!r}"
         )
     for name, key_name in (
         ("chat_upstream_url", "chat_upstream_key"),
@@ -1018,6 +1018,10 @@ def _value_problems(settings: Settings) -> Iterator[str]:
             ipaddress.ip_network(network, strict=False)
         except ValueError:
             yield f"trusted_proxies: expected an address or a network such as 10.0.0.0/8, got {network!r}"
+    for root in settings.follow_roots:
+        # A relative path would permit folders that depend on the working directory, and an empty one all of it.
+        if not root.startswith("/"):
+            yield f"follow_roots: expected absolute paths, such as /srv/vaults/{{user}}, got {root!r}"
     for entry in settings.client_profiles:
         name, _, profile = entry.rpartition("=")
         if not name or not profile:

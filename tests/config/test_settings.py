@@ -60,6 +60,7 @@ REJECTED: dict[str, tuple[dict[str, Any], str]] = {
     "a chat URL with a user": ({"chat_upstream_url": "https://me:pw@a.example/v1"}, "without user"),
     "a chat URL with a slash": ({"chat_upstream_url": "https://a.example/v1/"}, "trailing slash"),
     "a key URL that is a file": (KEY_URL | {"jwt_jwks_url": "file:///etc/jwks"}, "expected an https:// URL"),
+    "a key URL with a password": (KEY_URL | {"jwt_jwks_url": "http://me:pw@a.example/"}, "got 'a.example/'"),
     "a key URL without host": (KEY_URL | {"jwt_jwks_url": "https:///jwks"}, "expected an https:// URL"),
     "a key URL with a loopback user name": (KEY_URL | {"jwt_jwks_url": "http://127.0.0.1@a.example/"}, "jwks"),
     "a public URL with a slash": ({"public_url": "https://a.example/"}, "trailing slash"),
@@ -91,6 +92,8 @@ REJECTED: dict[str, tuple[dict[str, Any], str]] = {
         "expected passkey_sign_in = true",
     ),
     "a second factor without sign-in": ({"password_requires_passkey": True}, "set require_auth = true"),
+    "a followed folder without a name": ({"follow_roots": ("",)}, "follow_roots: expected absolute paths, such as"),
+    "a followed folder of the working directory": ({"follow_roots": ("{user}",)}, "got '{user}'"),
     "a proxy by name": ({"trusted_proxies": ("proxy.local",)}, "expected an address or a network"),
 }
 

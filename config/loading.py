@@ -256,12 +256,17 @@ def _read_environment(environ: Mapping[str, str]) -> _Layer:
             both = f"{variable.removesuffix(_FILE_SUFFIX)} and {variable}"
             layer.problems.append(f"environment: {both} are both set; unset one of them")
         elif variable in file_variables:
-            _read_secret_file(layer, file_variables[variable], variable, Path(environ[variable]))
+            if environ[variable]:
+                _read_secret_file(layer, file_variables[variable], variable, Path(environ[variable]))
+            else:
+                layer.problems.append(f"environment: {variable} is empty; set it to the path of a file, or unset it")
         elif warning := _former_setting(variable.removeprefix(_PREFIX).lower()):
             layer.warnings.append(f"environment {variable}: {warning}")
         elif variable not in _OTHER_VARIABLES:
-            known = (*variables, *file_variables, FILE_VARIABLE)
-            layer.problems.append(f"environment: unknown variable {variable}{_hint(variable, known)}")
+            # Without the prefix, which makes all names similar.
+            known = [name.removeprefix(_PREFIX) for name in (*variables, *file_variables, FILE_VARIABLE)]
+            hint = _hint(variable.removeprefix(_PREFIX), known, _PREFIX)
+            layer.problems.append(f"environment: unknown variable {variable}{hint}")
     return layer
 
 
@@ -297,7 +302,8 @@ def _read_toml(path: Path | None) -> _Layer:
         elif warning := _former_setting(name):
             layer.warnings.append(f"{_file_origin(path)}: {name}: {warning}")
         else:
-            layer.problems.append(f"file {path}: unknown setting {name!r}{_hint(name, _BY_NAME)}")
+            hint = "; settings are not grouped in tables" if isinstance(value, dict) else _hint(name, _BY_NAME)
+            layer.problems.append(f"file {path}: unknown setting {name!r}{hint}")
     if is_shared:
         layer.warnings += [_shared_file_warning(path, name) for name in layer.values if _BY_NAME[name].is_secret]
     return layer
@@ -375,7 +381,7 @@ def _cause(error: Exception) -> str:
         case RecursionError():
             return "it is nested too deeply"
         case _:
-            return str(error)
+            return str(error).replace("Cannot overwrite a value", "a setting is set twice")
 
 
 def _from_text(text: str, name: str) -> Any:
@@ -393,11 +399,11 @@ def _from_text(text: str, name: str) -> Any:
     return msgspec.convert(text, _TYPES[name])
 
 
-def _hint(name: str, known: Iterable[str]) -> str:
+def _hint(name: str, known: Iterable[str], prefix: str = "") -> str:
     import difflib  # noqa: PLC0415 - only such errors need it
 
     nearest = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {nearest[0]}?" if nearest else "; `florilegium config show` lists all settings"
+    return f"; did you mean {prefix}{nearest[0]}?" if nearest else "; `florilegium config show` lists all settings"
 
 
 def _with_data_dir(settings: Settings, environ: Mapping[str, str]) -> Settings:

@@ -154,13 +154,15 @@ def test_no_setting_of_an_earlier_version_is_still_one_and_each_replacement_is()
 
 
 def test_unknown_names_are_rejected_with_a_suggestion(tmp_path: Path) -> None:
-    file = toml(tmp_path, "log-level = 'info'\nxyzzy = 1\n")
-    environ = {"FLORILEGIUM_PROT": "1", "FLORILEGIUM_JWT_KEY": "x", "OTHER_PORT": "1"}
+    file = toml(tmp_path, "log-level = 'info'\nxyzzy = 1\n[server]\nport = 1\n")
+    environ = {"FLORILEGIUM_PROT": "1", "FLORILEGIUM_JWT_KEY": "x", "FLORILEGIUM_XYZZY": "1", "OTHER_PORT": "1"}
     assert load_error({"hots": "x"}, environ, file).splitlines() == [
         f"file {file}: unknown setting 'log-level'; did you mean log_level?",
         f"file {file}: unknown setting 'xyzzy'; `florilegium config show` lists all settings",
+        f"file {file}: unknown setting 'server'; settings are not grouped in tables",
         "environment: unknown variable FLORILEGIUM_JWT_KEY; did you mean FLORILEGIUM_JWT_KEY_FILE?",
         "environment: unknown variable FLORILEGIUM_PROT; did you mean FLORILEGIUM_PORT?",
+        "environment: unknown variable FLORILEGIUM_XYZZY; `florilegium config show` lists all settings",
         "command line: unknown setting 'hots'; did you mean host?",
     ]
 
@@ -183,7 +185,7 @@ def test_combinations_of_settings_are_checked() -> None:
     [
         (b"port = \n", "Invalid value (at line 1, column 8)"),
         (b"host = '::1'\nport 1\n", "Expected '=' after a key in a key/value pair (at line 2, column 6)"),
-        (b"port = 1\nport = 2\n", "Cannot overwrite a value (at line 2, column 9)"),
+        (b"port = 1\nport = 2\n", "a setting is set twice (at line 2, column 9)"),
         (b"host = '\xff'", "invalid UTF-8 at byte 8"),
         (b"#" * (1024 * 1024 + 1), "it is larger than 1048576 bytes"),
         (b"host = " + b"[" * 100_000, "it is nested too deeply"),
@@ -290,6 +292,11 @@ def test_secret_file_without_a_secret_is_rejected(tmp_path: Path, content: bytes
     path = secret_file(tmp_path, content)
     message = load_error({}, {"FLORILEGIUM_JWT_SECRET_FILE": path})
     assert message == f"jwt_secret (environment FLORILEGIUM_JWT_SECRET_FILE): {path} {problem}"
+
+
+def test_empty_name_of_a_secret_file_is_rejected() -> None:
+    message = load_error({}, {"FLORILEGIUM_JWT_SECRET_FILE": ""})
+    assert message == "environment: FLORILEGIUM_JWT_SECRET_FILE is empty; set it to the path of a file, or unset it"
 
 
 def test_secret_set_directly_and_by_file_is_rejected(tmp_path: Path) -> None:

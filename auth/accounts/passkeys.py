@@ -173,9 +173,11 @@ class Passkeys:
             )
         except InvalidParams as error:
             raise SignInFailed(_NOT_ACCEPTED, user.id) from error
-        statement = "UPDATE passkeys SET sign_count = ?, last_used_at = ? WHERE id = ?"
-        values = (verified.new_sign_count, time.time(), passkey_id)
-        await self._database.write(lambda db: db.execute(statement, values))
+        # Meanwhile the passkey may have been removed, or a copy of it used with the same counter.
+        statement = "UPDATE passkeys SET sign_count = ?, last_used_at = ? WHERE id = ? AND sign_count = ?"
+        values = (verified.new_sign_count, time.time(), passkey_id, sign_count)
+        if not await self._database.write(lambda db: db.execute(statement, values).rowcount):
+            raise SignInFailed(_NOT_ACCEPTED, user.id)
         return user
 
     async def _verify(self, credential: str, challenge: bytes, origin: str, **stored: Any) -> Any:

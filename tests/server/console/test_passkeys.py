@@ -10,6 +10,8 @@ import httpx2
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from auth.accounts.passkeys import Passkeys
+from auth.accounts.service import SignInFailed
 from tests.cases import each_case
 from tests.server.console.console_fixture import Console, TestBrowser, console, read_form, text_of
 from tests.server.console.software_authenticator import SoftwareAuthenticator, b64, unb64
@@ -91,6 +93,32 @@ async def test_removed_passkey_ends(site: Console, origin: str) -> None:
         async with site.browser() as third:
             assert (await sign_in(third, device)).status_code == 403
         assert "phone" not in text_of((await adas.get("/account")).text)
+
+
+class SlowVerification(Passkeys):
+    """Executes a statement while a response is verified, which takes a thread a while."""
+
+    statement = ""
+
+    async def _verify(self, credential: str, challenge: bytes, origin: str, **stored: Any) -> Any:
+        verified = await super()._verify(credential, challenge, origin, **stored)
+        await self._database.write(lambda db: db.execute(self.statement))
+        return verified
+
+
+@each_case("statement", ["DELETE FROM passkeys", "UPDATE passkeys SET sign_count = 7"])
+async def test_passkey_that_is_removed_or_used_meanwhile_is_refused(site: Console, origin: str, statement: str) -> None:
+    device = SoftwareAuthenticator(origin)
+    async with site.browser() as browser:
+        await browser.sign_in("ada")
+        await register(browser, device)
+    runtime = site.server.runtime
+    passkeys = SlowVerification(runtime.settings, runtime.registry.database, runtime.stores.used_tokens)
+    passkeys.statement = statement
+    values = json.loads(await passkeys.sign_in_options("secret of the browser"))
+
+    with pytest.raises(SignInFailed):
+        await passkeys.sign_in("secret of the browser", origin, device.get(values))
 
 
 async def test_passkey_of_a_disabled_user_is_refused(site: Console, origin: str) -> None:

@@ -182,13 +182,17 @@ def test_folder_is_searched_and_links_out_of_it_are_not_followed(tmp_path: Path)
     (folder / "picture.png").write_bytes(HEADER)
     (folder / "link.lines").symlink_to(outside / "a.lines")
     (folder / "near.lines").symlink_to(folder / "sub" / "a.lines")
+    (folder / "kept.lines").symlink_to(folder / ".hidden" / "a.lines")
     (folder / "circle").symlink_to(folder)
     results = list(discover([folder], import_limits(SMALL), [LINES]))
     assert [result.name for result in results if isinstance(result, DiscoveredFile)] == [
-        "in/near.lines",
+        "in/kept.lines",
         "in/sub/a.lines",
     ]
-    assert results[2:] == [IgnoredFiles("file not in lines format (.lines, .png)", 2)]
+    assert results[2:] == [
+        IgnoredFiles("file not in lines format (.lines, .png)", 2),
+        IgnoredFiles("symbolic link not followed", 3),
+    ]
 
 
 def test_most_confident_importer_reads_unless_one_is_named(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 only what has changed."""
 
 import asyncio
-import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,8 +23,11 @@ from server.cli.output import dim, echo, pluralize, print_json, strip_control_ch
 from server.cli.progress import show_progress
 from server.cli.remote import RemoteApi, remote_library_server
 from server.stores import has_control_data
+from sources.importers.engine.discovery import DiscoveredFile, IgnoredFiles
+from sources.importers.engine.file_probe import files_in
+from sources.importers.engine.files import printable_name
 from sources.importers.engine.import_runner import run_import
-from sources.importers.engine.limits import ImportProgress, import_limits
+from sources.importers.engine.limits import ImportLimits, ImportProgress, import_limits
 from sources.importers.engine.reader_process import find_files
 from sources.importers.engine.summary import OUTCOMES, ImportProblem, ImportSummary, count_reason
 from sources.importers.registry import format_names
@@ -35,6 +38,8 @@ _MAIN_OUTCOMES = OUTCOMES[:3]
 _INTERRUPTED = 130
 # How often the state of an import on another machine is asked for.
 _POLL_S = 0.5
+# Files of a folder that are sent as one archive, because their ids come from their paths, and the format of the archive.
+_PACKED = {"markdown": "markdown", "documents": "document_zip"}
 _DRY_RUN = "Dry run: nothing was written."
 
 
@@ -82,7 +87,10 @@ def import_(
                 return await run_import(None, results, settings, progress)
         async with show_progress(progress):
             if server is not None:
-                return await asyncio.to_thread(_upload, server, paths, format_name, dry_run, library, update_progress)
+                options = {"dry_run": str(dry_run).lower(), "library": library}
+                limits = import_limits(settings)
+                there = await _upload(server, paths, limits, format_name, options, update_progress)
+                return _with_given_paths(there, paths)
             files = [str(path.absolute()) for path in paths]
             request = {"paths": files, "format": format_name, "dry_run": dry_run, "again": again}
             result = await run_long(settings, owner_of(user, library), "import", request, update_progress, creates=True)
@@ -102,37 +110,66 @@ def import_(
     click.get_current_context().exit(exit_code(summary))
 
 
-def _upload(
+async def _upload(
     server: RemoteApi,
     paths: Sequence[Path],
+    limits: ImportLimits,
     format_name: str | None,
-    dry_run: bool,
-    library: str | None,
+    options: Mapping[str, str | None],
     update_progress: Callable[[Mapping[str, Any]], None],
 ) -> ImportSummary:
-    """Sends each path to another machine, a folder as one archive, and waits until it is imported there."""
+    """Sends what is found here to another machine, and waits until it is imported there."""
     total = ImportSummary()
     for path in paths:
-        if not path.exists():
-            problem = ImportProblem(str(path), "", "no such file or folder; check the path")
-            total.add(ImportSummary(failed_files=1, problems=[problem]))
-            continue
+        root, packed, single = path.resolve(), dict[str, list[Path]](), list[Path]()
+        for found in await find_files([root], limits, format_name):
+            match found:
+                case ImportProblem():
+                    total.add(ImportSummary(failed_files=1, problems=[found]))
+                case IgnoredFiles(reason, count):
+                    total.skip(reason, count)
+                case DiscoveredFile():
+                    if found.path.is_dir():
+                        packed[found.importer.name] = list(files_in(root))
+                    elif found.path != root and found.importer.name in _PACKED:
+                        packed.setdefault(found.importer.name, []).append(found.path)
+                    else:
+                        single.append(found.path)
         with tempfile.TemporaryDirectory() as directory:
-            file = path
-            if path.is_dir():
-                file = Path(shutil.make_archive(f"{directory}/{path.name}", "zip", path.parent.absolute(), path.name))
-            options = {"format": format_name, "dry_run": str(dry_run).lower(), "library": library}
-            job = server.upload("/api/v1/import", file, name=file.name, **options)
-        while job["state"] in ("waiting", "running"):
-            update_progress({name: job[name] for name in ("bytes_read", "bytes_total", "items")} | {"file": path.name})
-            time.sleep(_POLL_S)
-            of_library = {} if library is None else {"library": library}
-            address = f"/api/v1/import/{quote(job['id'], safe='')}"
-            job = msgspec.json.decode(server.request("GET", address, query=of_library))
-        if job["summary"] is None:
-            raise FlorilegiumError(f"{path}: {job['problem'] or job['state']}")
-        total.add(msgspec.convert(job["summary"], ImportSummary))
+            for name, files in packed.items():
+                archive = _pack(Path(directory, f"{root.name}.zip"), root, files)
+                values = {**options, "format": _PACKED.get(name, name)}
+                total.add(await asyncio.to_thread(_import_there, server, archive, values, update_progress))
+        for file in single:
+            values = {**options, "format": format_name}
+            total.add(await asyncio.to_thread(_import_there, server, file, values, update_progress))
     return total
+
+
+def _pack(archive: Path, folder: Path, files: Iterable[Path]) -> Path:
+    """Writes the files of a folder to a zip, with their paths, and that it is a vault if it is one."""
+    # A zip has no times before 1980, and only names that are text.
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as target:
+        for file in files:
+            target.write(file, f"{folder.name}/{printable_name(file.relative_to(folder).as_posix())}")
+        if (folder / ".obsidian").is_dir():
+            target.writestr(f"{folder.name}/.obsidian/app.json", "{}")
+    return archive
+
+
+def _import_there(
+    server: RemoteApi, file: Path, options: Mapping[str, Any], update_progress: Callable[[Mapping[str, Any]], None]
+) -> ImportSummary:
+    job = server.upload("/api/v1/import", file, name=printable_name(file.name), **options)
+    of_library = {} if options["library"] is None else {"library": options["library"]}
+    while job["state"] in ("waiting", "running"):
+        update_progress({name: job[name] for name in ("bytes_read", "bytes_total", "items")} | {"file": file.name})
+        time.sleep(_POLL_S)
+        address = f"/api/v1/import/{quote(job['id'], safe='')}"
+        job = msgspec.json.decode(server.request("GET", address, query=of_library))
+    if job["summary"] is None:
+        raise FlorilegiumError(f"{file.name}: {job['problem'] or job['state']}")
+    return msgspec.convert(job["summary"], ImportSummary)
 
 
 def _with_given_paths(summary: ImportSummary, paths: Sequence[Path]) -> ImportSummary:

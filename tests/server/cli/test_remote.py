@@ -1,6 +1,7 @@
 """`florilegium --server URL`: commands on a real server, with the caller's own credential."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -64,6 +65,32 @@ async def test_items_are_written_and_files_imported_over_the_network(program: Pr
     assert {item["uri"] for item in here["items"]} == {item["uri"] for item in listed["items"]}
     again = await run(program, server, token, "export", "copy")
     assert (again.code, "folder 'copy' is not empty" in again.stderr) == (1, True)
+
+
+async def test_folder_is_imported_over_the_network_as_it_is_here(program: Program, server: LiveServer) -> None:
+    folder, secret = program.home / "mixed", program.home / "secret.md"
+    (folder / ".git").mkdir(parents=True)
+    for path in (secret, folder / ".git" / "hidden.md", folder / os.fsdecode(b"caf\xe9.md"), folder / "old.md"):
+        path.write_text(f"# {path.stem!a}")
+    os.utime(folder / "old.md", (0, 0))
+    (folder / "link.md").symlink_to(secret)
+    (folder / "list.csv").write_text("name,number\nhalley,1\n")
+    (folder / "WhatsApp Chat with Ben.txt").write_text("13.11.26, 10:00 - Ben: Tides?\n14.11.26, 10:01 - Ada: At noon.\n")
+    (folder / "talk.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nComets are made of ice.\n")
+    (folder / "app.bin").write_bytes(b"\0")
+    token = await key_of(server, "ada", READ, WRITE)
+
+    there = [(await run(program, server, token, "import", "mixed", "--json")).json for _ in range(2)]
+    here = [program.run("import", "mixed", "--json").json for _ in range(2)]
+
+    assert [summary["kinds"] for summary in there] == [summary["kinds"] for summary in here]
+    assert {name: counts["new"] for name, counts in there[0]["kinds"].items()} == {
+        "chats": 1,
+        "media": 2,
+        "messages": 2,
+        "notes": 2,
+    }
+    assert there[0]["skipped"] == here[0]["skipped"]
 
 
 async def test_people_manage_their_own_keys(program: Program, server: LiveServer) -> None:

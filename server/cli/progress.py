@@ -123,6 +123,12 @@ async def _draw(progress: "ImportProgress", started: float) -> None:
 async def _print(progress: "ImportProgress") -> None:
     while True:
         await asyncio.sleep(_PRINT_INTERVAL_S)
-        read = f"{output.format_size(progress.bytes_read)} of {output.format_size(progress.bytes_total)}"
-        items = output.pluralize(progress.items, "items")
-        click.echo(f"{read}, {items}: {output.strip_control_characters(progress.file)}", err=True)
+        click.echo(_plain_line(progress), err=True)
+
+
+def _plain_line(progress: "ImportProgress") -> str:
+    if not progress.file:
+        return "looking for files"
+    read = f"{output.format_size(progress.bytes_read)} of {output.format_size(progress.bytes_total)}"
+    items = output.pluralize(progress.items, "items")
+    return f"{read}, {items}: {output.strip_control_characters(progress.file)}"

@@ -16,7 +16,7 @@ import pytest
 
 from server.cli.import_ import exit_code, interruption_message, report_lines
 from server.cli.output import format_size
-from server.cli.progress import _styled_parts
+from server.cli.progress import _plain_line, _styled_parts
 from sources.importers.engine.limits import ImportProgress
 from sources.importers.engine.summary import ImportProblem, ImportSummary, OutcomeCounts
 from tests.cases import each_case
@@ -175,6 +175,11 @@ def test_progress_bar_is_drawn_on_terminals_only(program: Program) -> None:
 
 def progress_line(progress: ImportProgress, elapsed_s: float, columns: int) -> str:
     return "".join(text for text, _ in _styled_parts(progress, elapsed_s, columns))
+
+
+def test_progress_without_a_terminal_names_a_file_only_when_there_is_one() -> None:
+    assert _plain_line(ImportProgress()) == "looking for files"
+    assert _plain_line(ImportProgress(2_048, 1_024, 1, "a\x1b.zip")) == "1 KB of 2 KB, 1 item: a\ufffd.zip"
 
 
 @each_case("columns", [20, 60, 80, 100, 200])

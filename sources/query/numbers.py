@@ -29,6 +29,8 @@ _ACCOUNT = re.compile("[a-z]{2}[0-9]{2}[a-z0-9]{11,30}|[0-9]{16}", re.IGNORECASE
 _GROUP = re.compile(r"[-+()/.\d]+|[A-Za-z]{2}\d\d")
 _ACCOUNT_START = re.compile(r"[A-Za-z]{2}\d\d")
 _ACCOUNT_GROUP = re.compile(r"(?=[A-Za-z]{0,3}\d)[A-Za-z0-9]{1,4}|[A-Z]{4}")
+# A serial number or the like: vtx7731k, covid19.
+_SERIAL = re.compile(r"([a-z]{2,12})(\d{2,8})([a-z]{0,3})", re.IGNORECASE | re.ASCII)
 # As in North America: the only number with spaces whose first group has no mark.
 _LOCAL_NUMBER = re.compile(r"\(?\d{3}\)? \d{3}[- ]\d{4}")
 _FIRST_GROUP = re.compile(r"\+\d+|\(?0\d+\)?|97[89]|[A-Za-z]{2}\d\d|\d{4}")
@@ -54,6 +56,8 @@ def number_spellings(text: str) -> list[Tokens]:
         return [(*thousands, *decimals), *(() if decimals else _groupings(digits))]
     if (match := _GROUPED_NUMBER.fullmatch(text)) is not None:
         return [(re.sub("[.,]", "", match[1]), *((match[2],) if match[2] else ()))]
+    if (match := _SERIAL.fullmatch(text)) is not None:
+        return [tuple(part.lower() for part in match.groups() if part)]
     return [*_groupings(text.lower().lstrip("+"), is_international=text.startswith("+"))]
 
 
@@ -89,6 +93,8 @@ def joined_spelling(text: str, tokens: Sequence[str]) -> list[Tokens]:
     joined = "".join(tokens)
     if len(tokens) == 2 and text.count("-") == 1 and joined.isalpha():
         return [(joined,)]
+    if "-" in text and (match := _SERIAL.fullmatch(joined)) is not None:
+        return [(joined,), tuple(filter(None, match.groups()))]
     if not _is_code(joined) or _DATE.fullmatch(text):
         return []
     return [(joined,), *_groupings(joined.lower(), is_international=text.startswith("+"))]

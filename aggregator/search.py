@@ -44,6 +44,7 @@ from config.errors import InvalidParams, Overloaded, SearchFailed, StorageError,
 from config.numbers import clamp
 from config.settings import Settings
 from sessions.state import NOTHING_SEEN, SessionHandle, SessionState, SessionStates, handle_for
+from sources.installed import ITEM_KINDS
 from sources.items import Loc, ResultItem, local_time
 from sources.library_source import LongerSnippet
 from sources.query import ParsedQuery, Term
@@ -63,7 +64,7 @@ from sources.semantic.endpoint import Reranker
 from sources.semantic.named_models import NO_MODEL
 from sources.semantic.service import configured_model
 from sources.source import RankedHit, Source
-from sources.storage.contract import Libraries, Library, QueueState
+from sources.storage.contract import ItemFilter, Libraries, Library, QueueState
 
 _decode_item = msgspec.json.Decoder(contract.KnowledgeItem).decode
 # `error`: the caller's mistake, such as an unknown session, a cancelled call, or an unexpected exception.
@@ -82,6 +83,8 @@ OWN_LIBRARY_ONLY = (None,)
 # The topic comes from this many earlier queries and has at most this many terms; each is searched in every hit shown.
 TOPIC_QUERIES_MAX = 3
 TOPIC_TERMS_MAX = 6
+# Of a search without results, so many tags are looked up.
+TAGS_CHECKED_MAX = 3
 _PART_DIGITS = 4
 
 
@@ -128,6 +131,17 @@ async def find_session_state(
     if context.session is not None:
         return await session_states.get_or_create(handle_for(context.session), owner)
     return await session_states.create(owner)
+
+
+async def _unknown_tag(library: Library, plan: SearchPlan) -> str:
+    """Says which tag of a query without results no item has, or returns an empty text."""
+    with suppress(StorageError, Unavailable, TimeoutError):  # the reports of the sources say what failed
+        for tag in plan.query.filters.tags[:TAGS_CHECKED_MAX]:
+            where = ItemFilter(tags=(tag,))
+            collections = [library.collection(name) for name in plan.sources if name in ITEM_KINDS]
+            if not any([await collection.matching_ids(where, 0, 1) for collection in collections]):
+                return f"no item in {', '.join(plan.sources)} has the tag {tag}"
+    return ""
 
 
 class Aggregator:
@@ -197,8 +211,12 @@ class Aggregator:
                     if not is_strict or plan.defaults.strict or fanout.has_hits:
                         break
                     is_strict = False
+                note = ""
                 if len(plan.libraries) > LIBRARIES_MAX:
                     note = f"searched {LIBRARIES_MAX} of {len(plan.libraries)} libraries; name others with library:"
+                elif not shown and not plan.offset and plan.libraries == OWN_LIBRARY_ONLY:
+                    note = await _unknown_tag(library, plan)
+                if note:
                     read_as = f"{response.read_as}; {note}" if response.read_as else note
                     response, short_response = (
                         replace(response, read_as=read_as),

@@ -467,6 +467,19 @@ async def test_an_invalid_address_is_rejected(ada: LibraryUser, arguments: dict[
     assert sentence in await ada.call_error("knowledge_get", **arguments)
 
 
+async def test_a_search_without_results_names_a_tag_that_no_item_has(ada: LibraryUser, ben: LibraryUser) -> None:
+    await ada.call("notes_create", title="Voyage", content="A galleon.", tags=["sea"])
+    await ben.call("notes_create", title="Voyage", content="A galleon.", tags=["bens"])
+
+    known = await ada.call("knowledge_search", query="submarine tag:Sea")
+    unknown = await ada.call("knowledge_search", query="galleon tag:bens")
+    restricted = await ada.call("knowledge_search", query="galleon tag:sea", sources=["media"])
+
+    assert "tag" not in known.get("read_as", "")
+    assert "no item in notes, media, chats, characters, prompts has the tag bens" in unknown["read_as"]
+    assert "no item in media has the tag sea" in restricted["read_as"]
+
+
 # -- sessions ---------------------------------------------------------------------------------------------------------
 
 

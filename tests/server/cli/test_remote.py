@@ -75,7 +75,9 @@ async def test_folder_is_imported_over_the_network_as_it_is_here(program: Progra
     os.utime(folder / "old.md", (0, 0))
     (folder / "link.md").symlink_to(secret)
     (folder / "list.csv").write_text("name,number\nhalley,1\n")
-    (folder / "WhatsApp Chat with Ben.txt").write_text("13.11.26, 10:00 - Ben: Tides?\n14.11.26, 10:01 - Ada: At noon.\n")
+    (folder / "WhatsApp Chat with Ben.txt").write_text(
+        "13.11.26, 10:00 - Ben: Tides?\n14.11.26, 10:01 - Ada: At noon.\n"
+    )
     (folder / "talk.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nComets are made of ice.\n")
     (folder / "app.bin").write_bytes(b"\0")
     token = await key_of(server, "ada", READ, WRITE)

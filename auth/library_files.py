@@ -14,10 +14,13 @@ from threading import Lock
 from msgspec import Struct
 
 from auth.sqlite_control import CONTROL_LOCK, storage_errors
+from config.errors import Conflict
 from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId
 
+NO_OWNER = "the user of this library was disabled or deleted"
 # Long, because the caller of a library has a deadline of its own.
 _BUSY_TIMEOUT_S = 10.0
+_HAS_ACCESS = "SELECT 1 FROM users WHERE id = ? AND disabled_at IS NULL"
 _HAS_COLUMN = "SELECT 1 FROM pragma_table_info('users') WHERE name = 'files'"
 
 
@@ -28,6 +31,14 @@ def recorded_files(control_path: Path, user_id: UserId) -> frozenset[str]:
             return frozenset()
         row = control.execute("SELECT files FROM users WHERE id = ?", (user_id,)).fetchone()
     return frozenset((row[0] or "").split()) if row else frozenset()
+
+
+def require_owner(control_path: Path, user_id: UserId) -> None:
+    """Raises Conflict for a user who was deleted or disabled, before a file of the user is created. A call that began
+    before that, such as a long upload, must not create a deleted library again."""
+    with CONTROL_LOCK, _open(control_path) as control:
+        if control and not control.execute(_HAS_ACCESS, (user_id,)).fetchone():
+            raise Conflict(NO_OWNER)
 
 
 class _Record(Struct, eq=False):

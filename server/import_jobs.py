@@ -21,9 +21,20 @@ from typing import IO, Self
 from loguru import logger
 from msgspec import Struct, structs
 
-from auth.context import RequestContext, build_context
+from auth.context import ROLE_SCOPES, WRITE, RequestContext, build_context
+from auth.library_files import NO_OWNER
+from auth.registry import Registry
 from auth.sharing import RoleNeeded, Sharing
-from config.errors import DiskFull, FlorilegiumError, NotFound, SharedStateUnavailable, StorageError, Unavailable
+from config.errors import (
+    Conflict,
+    DiskFull,
+    FlorilegiumError,
+    Forbidden,
+    NotFound,
+    SharedStateUnavailable,
+    StorageError,
+    Unavailable,
+)
 from config.paths import DataRoot, UserId
 from config.settings import Settings
 from config.times import format_time_seconds
@@ -220,10 +231,10 @@ class ImportJobs:
         load_importers: Callable[[], Sequence[Importer]],
         board: import_board.ImportBoard | None = None,
         limits: ImportJobLimits = IMPORT_JOB_LIMITS,
-        sharing: Sharing | None = None,
+        registry: Registry | None = None,
     ) -> None:
         self._limits = limits
-        self._sharing = sharing
+        self._registry = registry
         self._board = board or import_board.NoImportBoard()
         self._board.on_cancel(self._cancel_for_peer)
         self._data_root = data_root
@@ -248,8 +259,9 @@ class ImportJobs:
         is_dry_run: bool,
         manager_id: UserId | None = None,
     ) -> import_board.ImportJob:
-        """Starts a job on a copy of the file; the caller may close the file afterwards. A job for a group fails as soon
-        as the person who started it no longer manages the group."""
+        """Starts a job on a copy of the file; the caller may close the file afterwards. A job fails as soon as the
+        person who started it has lost the role for it, also if that happened during the upload."""
+        await self._require_access(context.user_id, manager_id)
         self._require_capacity(context.user_id)
         if await self._board.count_running(context.user_id) >= IMPORT_JOBS_MAX_PER_USER:
             retry = f"try again in {_RETRY_AFTER_S:.0f} s"
@@ -267,8 +279,11 @@ class ImportJobs:
         try:
             folder = await asyncio.to_thread(self._store_upload, file, job.name)
         except BaseException:
-            del self._jobs[job.id]
+            self._jobs.pop(job.id, None)
             raise
+        if job.id not in self._jobs:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            raise Conflict("the library was deleted during the upload")
         posted = import_board.PostedImport(job.snapshot(), context.principal, str(folder), format_name, manager_id)
         await self._board.post(posted)
         job.task = asyncio.create_task(self._run_posted(job, context, posted))
@@ -434,12 +449,23 @@ class ImportJobs:
 
         async def before_batch() -> None:
             await turn.pass_on()
-            if manager_id is not None and self._sharing is not None:
-                libraries = await self._sharing.libraries_of(manager_id)
-                if not any(access.owner_id == owner and access.role == "manager" for access in libraries):
-                    raise RoleNeeded
+            await self._require_access(owner, manager_id)
 
         return _RunningJob(owner, name, turn, before_batch, is_dry_run=is_dry_run)
+
+    async def _require_access(self, owner: UserId, manager_id: UserId | None) -> None:
+        """Raises if the person who imports has lost access since the import was started."""
+        if self._registry is None:
+            return
+        person = await self._registry.user_by_id(manager_id or owner)
+        if person is None or person.is_disabled:
+            raise Conflict(NO_OWNER)
+        if WRITE not in ROLE_SCOPES[person.role]:
+            raise Forbidden(WRITE)
+        if manager_id is not None:
+            libraries = await Sharing(self._registry.database).libraries_of(manager_id)
+            if not any(access.owner_id == owner and access.role == "manager" for access in libraries):
+                raise RoleNeeded
 
     # -- running a job -------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,6 @@ from auth.oauth.tokens import OAuthTokens
 from auth.quotas import Quotas
 from auth.rate_limits import RateLimits
 from auth.registry import Registry
-from auth.sharing import Sharing
 from auth.signing_keys import load_signing_keys
 from auth.tokens import JwtVerifier
 from config.errors import StorageError
@@ -115,7 +114,7 @@ async def open_runtime(
         ) as libraries,
         open_state_stores(settings) as stores,
         ImportJobs(
-            settings, data_root, libraries, all_importers, stores.import_board, sharing=Sharing(registry.database)
+            settings, data_root, libraries, all_importers, stores.import_board, registry=registry
         ).open() as imports,
         FollowService(settings, data_root, registry, libraries, stores.peers.acquire).open() as following,
         _closing(Audit(open_audit_log(settings, data_root), settings)) as audit,

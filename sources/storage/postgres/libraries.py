@@ -237,7 +237,7 @@ class PostgresLibraries:
         self._threads = JobThreads(options, jobs, options.connections, LIBRARY_QUEUE_MAX)
         self._options = DatabaseOptions(
             threads=self._threads,
-            schemas=schemas or LibrarySchemas(),
+            schemas=schemas or LibrarySchemas(has_owners=quotas is not None),
             prepare=self._prepare,
             deadline_ms=settings.library_deadline_ms,
             connection=options,

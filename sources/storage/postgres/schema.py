@@ -13,8 +13,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from auth.library_files import NO_OWNER
 from auth.postgres_control import CONTROL_SCHEMA_NAME
-from config.errors import StorageError
+from config.errors import Conflict, StorageError
 from config.paths import UserId
 from config.postgres.connection import PostgresConnection
 from sources.installed import ADDED_KINDS
@@ -91,6 +92,8 @@ _FIND = """
     SELECT (SELECT tenant_id FROM tenants WHERE user_id = ?1),
         (SELECT schema_name FROM libraries WHERE user_id = ?1 AND schema_version < {})
 """
+# Deleting a user begins with disabling, which waits for this lock and then finds the library.
+_HAS_ACCESS = "SELECT 1 FROM users WHERE id = ? AND disabled_at IS NULL FOR SHARE"
 _INSERT = (
     "INSERT INTO tenants (user_id, tenant_id, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING user_id"
 )
@@ -113,9 +116,13 @@ _STATE_NOT_MOVED = "name NOT IN ('vectors', 'segment_version', 'compatible_with'
 
 
 class LibrarySchemas:
-    """The methods run in transactions of the control data."""
+    """The methods run in transactions of the control data. With `has_owners`, a library is created only for a user
+    who is neither deleted nor disabled: a call that began before that must not create a deleted library again."""
 
-    def __init__(self, migrations: Sequence[LibraryMigration] = LIBRARY_MIGRATIONS) -> None:
+    def __init__(
+        self, migrations: Sequence[LibraryMigration] = LIBRARY_MIGRATIONS, *, has_owners: bool = False
+    ) -> None:
+        self._has_owners = has_owners
         self._migrations = migrations
         self._newest = FIRST_VERSION + len(migrations)
         # Whether transactions take the role of tenants. Without it, row-level security must apply to the server's own.
@@ -152,6 +159,8 @@ class LibrarySchemas:
             found, old_schema = self.find(user_id, connection)
             if found is not None:
                 return found, False
+            if self._has_owners and not old_schema and not connection.execute(_HAS_ACCESS, (user_id,)).fetchone():
+                raise Conflict(NO_OWNER)
             tenant = base64.b32encode(os.urandom(5)).decode().lower()[:_ID_CHARS]
             # Waits for another process that is doing the same.
             if connection.execute(_INSERT, (user_id, tenant, time.time())).fetchone() is not None:

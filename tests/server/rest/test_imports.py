@@ -5,7 +5,7 @@ import io
 import itertools
 import threading
 import zipfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from auth.authenticator import operator_principal
+from auth.authenticator import local_principal, operator_principal
 from auth.context import READ, build_context
+from auth.registry import UserRecord
 from auth.sharing import Sharing
-from config.errors import NotFound, Unavailable
+from config.errors import Conflict, NotFound, Unavailable
 from config.paths import UserId
 from server.import_board import ENDED_STATES, ImportJob
 from server.import_jobs import IMPORT_JOB_LIMITS, ImportJobLimits, ImportJobs, safe_name
@@ -25,6 +26,7 @@ from server.operations.imports import StartImportRequest, import_file
 from server.operations.operation import UploadRequest
 from server.operations.sharing import managed_library
 from server.operations.users import delete_group_library, remove_user
+from server.runtime import Runtime
 from sources.drafts import NoteDraft
 from sources.importers.engine.events import ImportedNote, ImportEvent, ReadPosition
 from sources.importers.engine.file_probe import FileProbe
@@ -215,7 +217,7 @@ async def test_import_for_a_group_ends_when_the_person_is_no_manager_any_more(ap
     principal = await runtime.authenticator.recheck(ada.context.principal)
     context = replace(ada.context, principal=principal)
     libraries, root = runtime.libraries, runtime.data_root
-    async with ImportJobs(settings, root, libraries, lambda: [importer], sharing=sharing).open() as jobs:
+    async with ImportJobs(settings, root, libraries, lambda: [importer], registry=runtime.registry).open() as jobs:
         upload = UploadRequest(StartImportRequest(group="crew", name="a"), io.BytesIO(b"x"))
         started = await import_file.handler(context, replace(runtime, imports=jobs), upload)
         crew = await managed_library(context, runtime, "crew")
@@ -229,6 +231,89 @@ async def test_import_for_a_group_ends_when_the_person_is_no_manager_any_more(ap
     assert (ended.state, ended.problem) == ("failed", "only a manager of the group can do this")
     async with libraries.library(crew) as library:
         assert (await library.notes.list(0, 0)).total == 6
+
+
+class LateUpload(io.BytesIO):
+    """A file after whose first part `meanwhile` is run in the loop of the test."""
+
+    def __init__(self, content: bytes, meanwhile: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        super().__init__(content)
+        self.meanwhile, self.loop = meanwhile, asyncio.get_running_loop()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if not self.tell():
+            asyncio.run_coroutine_threadsafe(self.meanwhile(), self.loop).result(60)
+        return super().read(size)
+
+
+async def disable(runtime: Runtime, ada: UserRecord) -> None:
+    await runtime.registry.disable_user(ada.id)
+
+
+async def make_reader(runtime: Runtime, ada: UserRecord) -> None:
+    await runtime.registry.set_role(ada.id, "reader")
+
+
+async def delete(runtime: Runtime, ada: UserRecord) -> None:
+    operator = build_context(operator_principal(), runtime.data_root, "test")
+    await remove_user(operator, runtime, ada, purge=False, deletes_groups=False)
+
+
+async def purge(runtime: Runtime, ada: UserRecord) -> None:
+    operator = build_context(operator_principal(), runtime.data_root, "test")
+    await remove_user(operator, runtime, ada, purge=True, deletes_groups=False)
+
+
+GONE = "the user of this library was disabled or deleted"
+
+
+@each_case(
+    ("withdraw", "problem"), [(disable, GONE), (make_reader, "scope 'knowledge:write' required"), (delete, GONE)]
+)
+async def test_import_ends_when_its_user_loses_access(tmp_path: Path, withdraw: Any, problem: str) -> None:
+    importer = BlockingImporter()
+    async with open_rest_client(tmp_path, import_batch_items=2) as api:
+        runtime = api.server.runtime
+        user, settings = await api.server.user("ada"), runtime.settings
+        await runtime.registry.add_user("cyd", role="admin")
+        context, libraries = build_context(local_principal(user), runtime.data_root, "test"), runtime.libraries
+        async with ImportJobs(
+            settings, runtime.data_root, libraries, lambda: [importer], registry=runtime.registry
+        ).open() as jobs:
+            started = await jobs.start(context, io.BytesIO(b"x"), "a", None, is_dry_run=False)
+            async for job in jobs.watch(context, started.id, interval_s=0.01):
+                if job.items == 6:
+                    break
+            await withdraw(runtime, user)
+            importer.released.set()
+            *_, ended = [job async for job in jobs.watch(context, started.id, interval_s=0.01)]
+        assert (ended.state, ended.problem) == ("failed", problem)
+        async with libraries.library(context) as library:
+            assert (await library.notes.list(0, 0)).total == 6
+
+
+@each_case("is_stored_meanwhile", [False, True])
+async def test_upload_of_a_user_who_is_deleted_meanwhile_brings_nothing_back(
+    tmp_path: Path, is_stored_meanwhile: bool
+) -> None:
+    async with open_rest_client(tmp_path / "data") as api:
+        runtime, ben = api.server.runtime, await api.server.user("ben")
+        await runtime.registry.add_user("cyd", role="admin")
+        context = build_context(local_principal(ben), runtime.data_root, "test")
+        file: io.BytesIO = io.BytesIO(b"# Halley\n")
+        if is_stored_meanwhile:
+            file = LateUpload(b"# Halley\n", lambda: purge(runtime, ben))
+        else:
+            await purge(runtime, ben)
+        with pytest.raises(Conflict, match="deleted"):
+            await runtime.imports.start(context, file, "halley.md", None, is_dry_run=False)
+        assert not list(runtime.data_root.root.rglob(f"*{ben.id}*"))
+        assert not list((tmp_path / "data").glob("uploads/*"))
+        # A note that was admitted before, and whose job comes after the deletion.
+        with pytest.raises(Conflict, match=GONE):
+            async with runtime.libraries.library(context) as library:
+                await library.notes.create(NoteDraft(title="late"))
+        assert not list(runtime.data_root.root.rglob(f"*{ben.id}*"))
 
 
 async def test_upload_folder_that_disappears_does_not_stop_another_upload(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 from loguru import logger
 from msgspec import Struct
 
-from auth.library_files import record_file, recorded_files
+from auth.library_files import record_file, recorded_files, require_owner
 from auth.quotas import UserLimits
 from config.errors import DATABASE_ERRORS, StorageError
 from config.paths import DatabaseKind, DataRoot, UserId, save_copy_before_migration
@@ -92,6 +92,8 @@ class DatabaseFile(Struct, frozen=True):
         SQLite would then also delete its write-ahead log."""
         if not self.has_content and self._is_recorded() and not self.has_content:
             raise self.missing()
+        if not self.has_content:
+            require_owner(self.data_root.control_path, self.user_id)
         try:
             return self.data_root.ensure_database(self.user_id, self.schema.kind)
         except StorageError as error:

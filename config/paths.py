@@ -130,22 +130,24 @@ class DataRoot:
 
         A new control database would make all of these libraries unreachable.
         """
-        users = (self.root / _USERS).glob("*/u_*")
-        has_control = self.control_path.exists() and self.control_path.stat().st_size
-        if has_control or not any(_USER_ID.match(path.name) for path in users):
-            return
+        try:
+            users = (self.root / _USERS).glob("*/u_*")
+            has_control = self.control_path.exists() and self.control_path.stat().st_size
+            if has_control or not any(_USER_ID.match(path.name) for path in users):
+                return
+        except OSError as error:
+            raise StorageError(_advice(self.root, error)) from error
         raise StorageError(
             f"{_CONTROL} is missing from the data directory {self.root}, which contains libraries: it was lost, or a "
             f"restore did not finish; copy {_CONTROL} from a backup, or restore a backup into another directory"
         )
 
     def has_content(self, user_id: UserId, kind: DatabaseKind) -> bool:
-        """Whether a database file exists and is not empty."""
-        try:
-            path: Path = getattr(self.paths_of(user_id), kind)
+        """Whether a database file exists and is not empty. Raises StorageError if that cannot be found out."""
+        path: Path = getattr(self.paths_of(user_id), kind)
+        with _storage_errors(), suppress(FileNotFoundError):
             return path.stat().st_size > 0
-        except FileNotFoundError:
-            return False
+        return False
 
     def prepare_user(self, user_id: UserId) -> DatabasePaths:
         """Creates the user's directory, readable by this account only, and returns the paths of its databases."""

@@ -192,6 +192,8 @@ def _repair(
         case "missing":
             restore = f"`florilegium restore DIR --user {user.name}`"
             line = f"missing; run {restore}, or pass --accept-loss to start with an empty one"
+        case "inaccessible":
+            line = f"not changed, because it is inaccessible: {check.detail}; see `florilegium check`"
         case _:
             line = "written by a newer version; upgrade Florilegium"
     return f"{kind}.db: {line}", False

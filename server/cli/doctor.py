@@ -169,7 +169,7 @@ _OPEN_FILES_WARN = 1024
 # A deployment may have thousands of users: only the libraries written last are opened, the others are checked for
 # missing files. `florilegium check` checks everything.
 _SAMPLE_USERS = 10
-_SAMPLE_FAULTS = ("damaged", "index damaged", "newer")
+_SAMPLE_FAULTS = ("damaged", "index damaged", "newer", "inaccessible")
 _FAULTS_SHOWN = 3
 _QUOTA_WARN_SHARE = 0.9
 # No token can be verified correctly if the clock is earlier than the release of this program.
@@ -298,6 +298,7 @@ def check_sample(root: DataRoot) -> Check:
     """Runs SQLite's quick check on the libraries that were written last, and looks for missing files in all."""
     name = "libraries"
     try:
+        root.require_control()
         users = read_users(root.control_path) if root.control_path.exists() else []
         newest_first = sorted(users, key=lambda user: _modified_at(root.paths_of(user[0]).chacha), reverse=True)
         sample = newest_first[:_SAMPLE_USERS]
@@ -317,6 +318,7 @@ def check_sample(root: DataRoot) -> Check:
 
 def check_quotas(root: DataRoot, max_bytes: int) -> Check:
     try:
+        root.require_control()
         users = read_users(root.control_path) if root.control_path.exists() else []
         own = read_own_max_bytes(root.control_path) if users else {}
     except errors.FlorilegiumError as error:
@@ -456,4 +458,7 @@ def _nearest_existing(path: Path) -> Path:
 
 
 def _modified_at(path: Path) -> float:
-    return path.stat().st_mtime if path.exists() else 0.0
+    try:
+        return path.stat().st_mtime
+    except OSError:  # it does not exist, or its directory cannot be read
+        return 0.0

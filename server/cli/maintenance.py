@@ -1,6 +1,7 @@
 """Commands that check, repair, reindex and embed libraries, and `florilegium schema`."""
 
 import asyncio
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -91,6 +92,7 @@ ADVICE: dict[FileState, str] = {
     "damaged": "`florilegium restore DIR --user {name}`, or `florilegium repair --user {name}`",
     "index damaged": "`florilegium reindex --user {name}`",
     "newer": "upgrade Florilegium",
+    "inaccessible": "{detail}; free disk space, or as root run `chown -R {owner} {home} && chmod -R u+rwX {home}`",
 }
 
 
@@ -111,7 +113,7 @@ def check(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
         records = run_with_registry(settings, lambda registry: registry.list_owners())
     else:
         records = [run_with_registry(settings, lambda registry: find_user(registry, user))]
-    checks: list[dict[str, str]] = []
+    root, checks = data_root(settings), list[dict[str, str]]()
     if settings.storage_url:
         checks = asyncio.run(_check_postgres(settings, records))
         records = []
@@ -124,9 +126,14 @@ def check(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
                     "file": file.kind,
                     "state": file.state,
                     "detail": file.detail,
-                    "advice": ADVICE.get(file.state, "").format(name=record.name),
+                    "advice": ADVICE.get(file.state, "").format(
+                        name=record.name,
+                        detail=file.detail,
+                        owner=root.root.stat().st_uid,
+                        home=shlex.quote(str(root.paths_of(record.id).chacha.parent)),
+                    ),
                 }
-                for file in check_library(data_root(settings), record.id)
+                for file in check_library(root, record.id)
             )
     faults = [check for check in checks if check["state"] != "ok"]
     if as_json:

@@ -1,6 +1,7 @@
 """Damaged and missing files from the command line: what is refused, and the way back."""
 
 import json
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -251,6 +252,62 @@ def test_text_that_is_not_utf8_is_shown_reported_and_kept(program: Program) -> N
     assert states(program) == {}
     for user in ("ada", "ben"):
         assert program.run("list", "notes", "--user", user, "--json").json["total"] == 23
+
+
+def replace_directory(home: Path) -> None:
+    """Nobody can look into a directory that is a file, like into one of another account."""
+    home.rename(home.with_name("aside"))
+    home.touch()
+
+
+def put_directory_in_place_of_shared_memory(home: Path) -> None:
+    """SQLite cannot create its shared memory, as on a full disk or in a directory of another account."""
+    (home / "chacha.db-shm").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("fault", "files", "detail"),
+    [
+        (replace_directory, ["media", "chacha", "prompts"], "the user's files cannot be accessed"),
+        (put_directory_in_place_of_shared_memory, ["chacha"], "attempt to write a readonly database"),
+    ],
+)
+def test_inaccessible_library_is_not_called_damaged_and_does_not_concern_others(
+    program: Program, fault: Callable[[Path], None], files: list[str], detail: str
+) -> None:
+    home = add_demo_users(program)["ada"]
+    before = (home / "chacha.db").read_bytes()
+    fault(home)
+
+    checked, doctor = program.run("check", "--json"), program.run("doctor")
+    repaired, backup = program.run("repair", "--user", "ada"), program.run("backup", "backup")
+
+    faults = [check for check in checked.json if check["state"] != "ok"]
+    assert [(check["user"], check["file"], check["state"]) for check in faults] == [
+        ("ada", file, "inaccessible") for file in files
+    ]
+    assert all(detail in check["advice"] and f"chown -R {os.geteuid()} " in check["advice"] for check in faults)
+    assert "Traceback" not in doctor.stderr
+    assert doctor.code == (1 if fault is replace_directory else 0)
+    assert (repaired.code, "chacha.db: not changed, because it is inaccessible" in repaired.stdout) == (1, True)
+    kept = home / "chacha.db" if home.is_dir() else home.with_name("aside") / "chacha.db"
+    assert kept.read_bytes() == before
+    assert backup.code == 1
+    problems = backup.stderr.splitlines()
+    assert [line.startswith("not in the backup: ada: ") for line in problems] == [True] * len(files)
+    assert program.expect("restore", "backup", "--verify", "--user", "ben").startswith(
+        "ben in backup is intact: 3 files"
+    )
+
+
+def test_damaged_audit_log_is_named_by_the_backup_that_it_prevents(program: Program) -> None:
+    add_demo_users(program)
+    (program.data_dir / "audit.db").write_bytes(b"\xaa" * 20_480)
+
+    outcome = program.run("backup", "backup")
+
+    assert outcome.code == 1
+    assert "audit.db cannot be read (file is not a database)" in outcome.stderr
 
 
 def test_repair_starts_an_empty_file_only_on_request(program: Program) -> None:

@@ -254,16 +254,24 @@ def _unfinished_control(root: DataRoot) -> Path:
 def _copy_audit(data_root: DataRoot, target: DataRoot) -> BackupFile | None:
     if not data_root.audit_path.exists():
         return None
-    with closing(connect_reader(data_root.audit_path)) as audit:
-        begin_snapshot(audit)
-        copy_database(audit, target.audit_path)
-    if fault := library_check.find_fault(target.audit_path):
-        raise StorageError(f"audit.db {fault}; move it out of the data directory to start a new audit log")
+    try:
+        with closing(connect_reader(data_root.audit_path)) as audit:
+            begin_snapshot(audit)
+            copy_database(audit, target.audit_path)
+        fault = library_check.find_fault(target.audit_path)
+    except DATABASE_ERRORS as error:
+        if is_no_space(error):
+            raise
+        fault = f"cannot be read ({error}); check its owner"
+    if fault:
+        raise StorageError(f"audit.db {fault}, or move it out of the data directory to start a new audit log")
     return _describe(target.audit_path)
 
 
 def _copy_user(data_root: DataRoot, user_id: UserId, name: str, target: DataRoot) -> BackupUser:
-    paths: dict[DatabaseKind, Path] = {kind: path for kind, path in _paths(data_root, user_id).items() if path.exists()}
+    paths = _paths(data_root, user_id)
+    # Path.exists raises if the directory cannot be read.
+    paths = {kind: path for kind, path in paths.items() if os.path.exists(path)}  # noqa: PTH110 - see above
     problems = library_check.missing_files(data_root, user_id)
     files: dict[DatabaseKind, BackupFile] = {}
     with ExitStack() as stack:

@@ -14,9 +14,9 @@ from typing import Literal
 from msgspec import Struct
 
 from auth.library_files import recorded_files
-from config.errors import DATABASE_ERRORS, is_undecodable_text
+from config.errors import DATABASE_ERRORS, StorageError, is_undecodable_text
 from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId, is_read_only
-from sources.storage.sqlite.connection.errors import is_busy
+from sources.storage.sqlite.connection.errors import is_busy, is_unwritable
 from sources.storage.sqlite.connection.open import add_functions
 from sources.storage.sqlite.maintenance.maintenance import ON_DEMAND_INDEXES, ROW_TABLES, SCHEMAS
 from sources.storage.sqlite.schema.kinds import create_kinds, migrate_to, schema_version
@@ -45,16 +45,20 @@ def find_fault(path: Path) -> str | None:
 
 
 def missing_files(data_root: DataRoot, user_id: UserId) -> list[str]:
-    """Returns a sentence for each file that the user must have but that does not exist or is empty."""
+    """Returns a sentence for each file that the user must have but that does not exist, is empty or is inaccessible."""
     recorded = recorded_files(data_root.control_path, user_id)
-    return [
-        f"{kind}.db is missing or empty"
-        for kind in DATABASE_KINDS
-        if kind in recorded and not data_root.has_content(user_id, kind)
-    ]
+    sentences = []
+    for kind in DATABASE_KINDS:
+        try:
+            if kind in recorded and not data_root.has_content(user_id, kind):
+                sentences.append(f"{kind}.db is missing or empty")
+        except StorageError as error:
+            sentences.append(f"{kind}.db: {error.message}")
+    return sentences
 
 
-FileState = Literal["ok", "missing", "damaged", "index damaged", "newer"]
+# Nothing is known about the content of a file that is inaccessible.
+FileState = Literal["ok", "missing", "damaged", "index damaged", "newer", "inaccessible"]
 
 _BUSY_TIMEOUT_S = 30.0
 # Faults of an index, which can be rebuilt from its rows. Since 3.44, SQLite's own check includes full-text tables.
@@ -75,11 +79,14 @@ def check_library(data_root: DataRoot, user_id: UserId, *, is_quick: bool = Fals
     recorded = recorded_files(data_root.control_path, user_id)
     checks = []
     for kind in DATABASE_KINDS:
-        if data_root.has_content(user_id, kind):
-            path: Path = getattr(data_root.paths_of(user_id), kind)
-            checks.append(_check_file(path, kind, is_quick=is_quick))
-        elif kind in recorded:
-            checks.append(FileCheck(kind, "missing"))
+        try:
+            if data_root.has_content(user_id, kind):
+                path: Path = getattr(data_root.paths_of(user_id), kind)
+                checks.append(_check_file(path, kind, is_quick=is_quick))
+            elif kind in recorded:
+                checks.append(FileCheck(kind, "missing"))
+        except StorageError as error:
+            checks.append(FileCheck(kind, "inaccessible", error.message))
     return checks
 
 
@@ -104,7 +111,8 @@ def _check_file(path: Path, kind: DatabaseKind, *, is_quick: bool) -> FileCheck:
     except DATABASE_ERRORS as error:
         if is_busy(error):
             raise
-        return FileCheck(kind, "damaged", str(error))
+        # Its permissions are wrong, or the disk is full. Repairing or restoring the file could lose what it has.
+        return FileCheck(kind, "inaccessible" if is_unwritable(error) else "damaged", str(error))
 
 
 def _table_with_undecodable_text(connection: sqlite3.Connection) -> str | None:
@@ -133,7 +141,7 @@ def _faults_of(connection: sqlite3.Connection, table: str) -> Iterator[str]:
         compares_rows = int(table not in {index.table for index in ON_DEMAND_INDEXES})
         connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('integrity-check', {compares_rows})")
     except DATABASE_ERRORS as error:
-        if is_busy(error):
+        if is_busy(error) or is_unwritable(error):
             raise
         yield f"{table}: {error}"
     finally:

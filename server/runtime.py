@@ -22,6 +22,7 @@ from server.protocol.legacy_sessions import LegacySessions
 from server.services import Services
 from server.stores import StateStores
 from server.transports.client_connections import OpenStreams
+from sources.storage.sqlite.maintenance.backups import finish_restores
 
 T = TypeVar("T")
 
@@ -69,5 +70,6 @@ def remove_leftovers(root: Path) -> None:
     for path in (*root.glob("control.db*.unfinished"), *root.glob("users/*/*/*.unfinished")):
         with suppress(OSError):
             path.unlink()
+    finish_restores(DataRoot(root))
     DataRoot(root).undo_moves()
     shutil.rmtree(root / UPLOADS_FOLDER, ignore_errors=True)

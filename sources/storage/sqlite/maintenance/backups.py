@@ -84,6 +84,8 @@ FORMAT = "florilegium-backup"
 FORMAT_VERSION = 1
 _MANIFEST_MAX_BYTES = 1 << 28
 _FILE_MODE = 0o600
+# In the directory of a user who is restored: the copies, before and after they are complete.
+_COPIES, _RESTORED = "restored.unfinished", "restored"
 
 
 class BackupFile(Struct, frozen=True):
@@ -193,22 +195,50 @@ def verify_user(folder: Path, name: str) -> tuple[UserId, BackupUser]:
 
 
 def restore_user(folder: Path, name: str, data_root: DataRoot, user_id: UserId) -> BackupUser:
-    """Replaces the files of one user, who must not have them open, by those of a backup.
+    """Replaces the files of one user, who must not have them open, by those of a backup: all of them, or none.
 
     The replaced files are kept next to them. Files that the backup does not have stay as they are.
     """
     source_id, user = verify_user(folder, name)
     with _translated_errors("the backup cannot be restored"):
-        data_root.prepare_user(user_id)
-        source, target = _paths(DataRoot(folder), source_id), _paths(data_root, user_id)
-        for kind, file in user.files.items():
-            unfinished = target[kind].with_name(f"{kind}.db.unfinished")
-            _copy_verified(source[kind], unfinished, file)
-            set_aside(target[kind])
-            unfinished.replace(target[kind])
-            sync_directory(target[kind].parent)
-            record_file(data_root.control_path, user_id, kind)
+        home, source = data_root.prepare_user(user_id).chacha.parent, _paths(DataRoot(folder), source_id)
+        _finish_restore(data_root, home)
+        copies = home / _COPIES
+        try:
+            copies.mkdir(0o700)
+            for kind, file in user.files.items():
+                _copy_verified(source[kind], copies / source[kind].name, file)
+            sync_directory(copies)
+            # If the process ends from here on, the next start of a server, or the next restore, completes this one.
+            copies.rename(home / _RESTORED)
+        except BaseException:
+            shutil.rmtree(copies, ignore_errors=True)
+            raise
+        _finish_restore(data_root, home)
     return user
+
+
+def finish_restores(data_root: DataRoot) -> None:
+    """Completes what a killed process left of `restore_user`. No library may be open."""
+    for folder in data_root.root.glob(f"users/*/u_*/{_RESTORED}*"):
+        with suppress(OSError):
+            _finish_restore(data_root, folder.parent)
+
+
+def _finish_restore(data_root: DataRoot, home: Path) -> None:
+    """Replaces the files of a user by their complete copies, and deletes incomplete ones."""
+    shutil.rmtree(home / _COPIES, ignore_errors=True)
+    restored = home / _RESTORED
+    if restored.is_dir():
+        for kind in DATABASE_KINDS:
+            if (copy := restored / f"{kind}.db").exists():
+                set_aside(home / copy.name)
+                copy.rename(home / copy.name)
+        sync_directory(home)
+        for kind in DATABASE_KINDS:
+            if data_root.has_content(UserId(home.name), kind):
+                record_file(data_root.control_path, UserId(home.name), kind)
+        restored.rmdir()
 
 
 def restore(folder: Path, data_root: DataRoot) -> BackupManifest:

@@ -8,9 +8,12 @@ transaction, so that a connection pooler can give the server's connection to ano
 import asyncio
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import lru_cache, partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec import Struct
@@ -177,9 +180,11 @@ class PostgresConnection:
         loop = asyncio.new_event_loop()
         try:
             connection = cls(loop.run_until_complete(_connect(options)), loop, options)
-        except BaseException:
+        except BaseException as error:
             POSTGRES_EVENTS.add("refused")
             loop.close()
+            if isinstance(error, TimeoutError):  # not that of the work
+                raise ConnectionError("connecting to PostgreSQL took too long") from error
             raise
         POSTGRES_EVENTS.add("connected")
         return connection
@@ -384,17 +389,28 @@ async def _connect(options: ConnectionOptions) -> "asyncpg.Connection[Any]":
 # Threads that each own a connection to PostgreSQL. Work on rows thereby never holds up the event loop.
 
 Work = Callable[[PostgresConnection], T]
+# What a thread runs. It never raises.
+Task = Callable[["ConnectionThread"], None]
 
 
 class ConnectionThreads:
-    """Connections are opened on first use, and replaced when they are lost or have been used for long."""
+    """A task goes to the thread that was busy last, whose connection has prepared most statements; connections that are
+    not needed stay unused."""
 
-    def __init__(self, options: ConnectionOptions, count: int, name: str) -> None:
-        self._options = options
-        self._local = threading.local()
-        self._guard = threading.Lock()
-        self._connections: set[PostgresConnection] = set()
-        self._executor = ThreadPoolExecutor(count, thread_name_prefix=name)
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        count: int,
+        name: str,
+        connect: Callable[[ConnectionOptions], PostgresConnection] = PostgresConnection.connect,
+    ) -> None:
+        self._lock = threading.Lock()
+        # Most recently used last.
+        self._idle: list[ConnectionThread] = []
+        # There may be more tasks than threads.
+        self._backlog: deque[Task] = deque()
+        self.is_closed = False
+        self._threads = [ConnectionThread(partial(connect, options), name, self) for _ in range(count)]
 
     async def run(self, transaction: Transaction, work: Work[T]) -> T:
         """Runs the work in a transaction on one of the threads. Once it has started, cancelling the caller does not
@@ -402,31 +418,76 @@ class ConnectionThreads:
         return await asyncio.wrap_future(self.submit(transaction, work))
 
     def submit(self, transaction: Transaction, work: Work[T]) -> Future[T]:
-        try:
-            return self._executor.submit(self._run, transaction, work)
-        except RuntimeError:
-            raise DatabaseUnavailable from None
+        future: Future[T] = Future()
+
+        def task(thread: "ConnectionThread") -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(thread.run_transaction(transaction, work))
+                except BaseException as error:
+                    future.set_exception(error)
+
+        with self._lock:
+            if self.is_closed:
+                raise DatabaseUnavailable
+            self._assign(task)
+        return future
+
+    def start(self, task: Task) -> None:
+        """While the threads end, a task still runs if one of them starts it."""
+        with self._lock:
+            self._assign(task)
+
+    def _assign(self, task: Task) -> None:
+        if self._idle:
+            self._idle.pop().inbox.put(task)
+        else:
+            self._backlog.append(task)
+
+    def next_task(self, thread: "ConnectionThread") -> Task | None:
+        """Called by a thread without work, which waits until there is some. Returns None if it is to end."""
+        with self._lock:
+            if self._backlog:
+                return self._backlog.popleft()
+            if self.is_closed:
+                return None
+            self._idle.append(thread)
+        return thread.inbox.get()
 
     async def close(self) -> None:
-        """Waits for what is running, and closes the connections."""
         await asyncio.to_thread(self.close_now)
 
-    def close_now(self) -> None:
-        """Like `close`, for callers that cannot await it."""
-        self._executor.shutdown(wait=True, cancel_futures=True)
+    def close_now(self, limit_s: float | None = None) -> None:
+        """Waits for the tasks, and lets the threads close their connections."""
+        with self._lock:
+            self.is_closed = True
+            for thread in self._idle:
+                thread.inbox.put(None)
+            self._idle.clear()
+        due = None if limit_s is None else time.monotonic() + limit_s
+        for thread in self._threads:
+            thread.join(None if due is None else max(0.0, due - time.monotonic()))
 
-        def close_connections() -> None:
-            for connection in self._connections:
-                connection.close()
-            self._connections.clear()
 
-        # On a thread, because the caller may be on that of an event loop, where no other loop can run.
-        closing = threading.Thread(target=close_connections)
-        closing.start()
-        closing.join()
+class ConnectionThread(threading.Thread):
+    def __init__(self, connect: Callable[[], PostgresConnection], name: str, threads: ConnectionThreads) -> None:
+        # A process that exits without closing must not wait for its connections.
+        super().__init__(name=name, daemon=True)
+        self.inbox: SimpleQueue[Task | None] = SimpleQueue()
+        self._connect = connect
+        self._threads = threads
+        self._connection: PostgresConnection | None = None
+        self.start()
 
-    def _run(self, transaction: Transaction, work: Work[T]) -> T:
-        connection = self._connection()
+    def run(self) -> None:
+        while (task := self._threads.next_task(self)) is not None:
+            task(self)
+            del task  # it refers to the result, with the texts of all hits
+        if self._connection is not None:
+            self._connection.close()
+
+    def run_transaction(self, transaction: Transaction, work: Work[T]) -> T:
+        connection = self.connection()
         try:
             connection.begin(transaction)
         except driver_errors() as error:
@@ -434,21 +495,31 @@ class ConnectionThreads:
                 connection.rollback()
                 raise
             # The server may have been restarted since the last transaction. Nothing was done in this one yet.
-            connection = self._connection()
+            connection = self.connection()
             connection.begin(transaction)
         return connection.run_and_commit(work)
 
-    def _connection(self) -> PostgresConnection:
-        """Returns the connection of this thread."""
-        connection: PostgresConnection | None = getattr(self._local, "connection", None)
-        if connection is not None and connection.is_due:
-            self._local.connection = None
-            with self._guard:
-                self._connections.discard(connection)
+    def connection(self) -> PostgresConnection:
+        """Opened on first use, and replaced when it is lost or has been used for long."""
+        if self._connection is not None and self._connection.is_due:
+            connection, self._connection = self._connection, None
             connection.close()
-            connection = None
-        if connection is None:
-            connection = self._local.connection = PostgresConnection.connect(self._options)
-            with self._guard:
-                self._connections.add(connection)
-        return connection
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
+
+
+async def run_outside_transaction(options: ConnectionOptions, statements: Iterable[str]) -> bool:
+    """Runs statements that a transaction cannot have, on a connection of their own. Returns False if one of them
+    failed. Cancelling the caller interrupts them."""
+    try:
+        connection = await _connect(options)
+        try:
+            for statement in statements:
+                await connection.execute(statement)
+        finally:
+            with suppress(*driver_errors()):  # the server may be gone
+                await connection.close(timeout=_CLOSE_TIMEOUT_S)
+    except driver_errors():
+        return False
+    return True

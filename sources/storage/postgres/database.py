@@ -4,7 +4,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -16,7 +16,7 @@ from auth.postgres_control import CONTROL_SCHEMA_NAME
 from auth.quotas import UserLimits
 from config.errors import FlorilegiumError
 from config.paths import UserId
-from config.postgres.connection import ConnectionOptions, StatementInterrupted, Transaction
+from config.postgres.connection import ConnectionOptions, StatementInterrupted, Transaction, run_outside_transaction
 from config.tracing import span
 from sources.installed import ITEM_KINDS
 from sources.storage.collections.collection import SearchWork
@@ -33,7 +33,7 @@ from sources.storage.postgres.connection import (
 )
 from sources.storage.postgres.index.entries import keep_index_state, known_index_state
 from sources.storage.postgres.index.index_update import IndexUpdate, index_changes, is_outdated
-from sources.storage.postgres.jobs import IndexBuilds, JobThreads
+from sources.storage.postgres.jobs import JobThreads
 from sources.storage.postgres.schema import LibrarySchemas
 from sources.storage.postgres.search.meaning import CoverageMemory
 from sources.storage.postgres.search.statistics import IndexCounts
@@ -94,7 +94,6 @@ class DatabaseOptions(Struct, frozen=True, kw_only=True):
     connection: PostgresOptions
     vocabularies: VocabularyMemory
     extension: VectorExtensionMemory
-    index_builds: IndexBuilds
     # Identifies this process in leases.
     process_id: str
     quota: UserLimits
@@ -119,7 +118,6 @@ class PostgresDatabase:
         self.quota = UserQuota(self, options.quota)
         self.counts = IndexCounts(options.vocabularies)
         self.coverage: CoverageMemory = {}
-        self.index_builds = options.index_builds
         self.trigram_index = TrigramIndexBuilder(self)
         self.index_update = IndexUpdate(self)
         self.process_id = options.process_id
@@ -166,7 +164,7 @@ class PostgresDatabase:
         transaction = partial(self._transaction, "read", tenant, known_version=state.version if state else "")
         limit_s = max([part.limit_s for part in joint.parts])
         try:
-            await self._options.threads.run(
+            await self._options.threads.run_job(
                 self.user_id, self._reader(), run, limit_s, transaction, gives_up=False, is_repeatable=False
             )
         except (FlorilegiumError, StatementInterrupted):
@@ -273,8 +271,13 @@ class PostgresDatabase:
         await self.index_update.close()
         indexes = await self.run_control("library", partial(self._options.schemas.remove, self.user_id))
         self._forget_tenant()
-        if indexes and not await self.index_builds.run(indexes):
+        if indexes and not await self.run_outside_transaction(indexes):
             logger.warning("The indexes of a library that was removed could not be dropped: they are empty")
+
+    async def run_outside_transaction(self, statements: Iterable[str]) -> bool:
+        """Creates or drops indexes CONCURRENTLY, while others read and write. An interrupted build leaves an invalid
+        index, which PostgreSQL does not use; it is dropped before the next attempt."""
+        return await run_outside_transaction(self._options.connection, statements)
 
     async def _run(self, source: str, work: LibraryWork[T], deadline_ms: int, mode: TransactionMode) -> T:
         """The first use of a library creates it, except by maintenance. After a removal, background work does not
@@ -289,7 +292,7 @@ class PostgresDatabase:
                 raise NoLibrary("the library was removed")
         tenant = self._tenant or await self._open(source)
         try:
-            return await self._options.threads.run(
+            return await self._options.threads.run_job(
                 self.user_id,
                 self._reader() if mode == "read" else self._writer,
                 work,
@@ -370,7 +373,7 @@ class PostgresDatabase:
             return Transaction(schema=CONTROL_SCHEMA_NAME, lock_timeout_ms=remaining_ms)
 
         try:
-            return await self._options.threads.run(
+            return await self._options.threads.run_job(
                 self.user_id, self._writer, work, _MIGRATION_MAX_S, transaction, gives_up=False
             )
         except job_errors() as error:

@@ -7,19 +7,22 @@ transactions, it is run again. Whether a job was committed is never guessed: see
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import asyncio
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from config.errors import Unavailable
 from config.event_counts import POSTGRES_EVENTS
 from config.paths import UserId
-from config.postgres.connection import ConnectionOptions, PostgresConnection, StatementInterrupted, Transaction
+from config.postgres.connection import (
+    ConnectionOptions,
+    ConnectionThread,
+    ConnectionThreads,
+    PostgresConnection,
+    Transaction,
+)
 from config.postgres.errors import driver_errors, is_connection_lost
 from sources.storage.job_queue import JobLane, JobQueue
 from sources.storage.postgres.connection import (
@@ -35,8 +38,6 @@ if TYPE_CHECKING:
     from sources.storage.postgres.database import PostgresDatabase
 
 T = TypeVar("T")
-# A future, and what returns its result.
-ThreadWork = tuple["asyncio.Future[Any]", Callable[["LibraryThread"], Any]]
 
 _RETRY_PAUSE_S = 0.05
 # How long a job waits for a server that restarts. Longer would hold up the jobs of all users. A job also fails before
@@ -46,24 +47,16 @@ _RETRY_SHARE = 0.5
 _CLOSE_MAX_S = 5.0
 
 
-class JobThreads:
-    """`jobs` decides which job runs next. It may start more jobs than it has slots, so there are more threads. A job
-    goes to the thread that was busy last, whose connection has prepared most statements; connections that are not
-    needed stay unused."""
+class JobThreads(ConnectionThreads):
+    """`jobs` decides which job runs next. It may start more jobs than it has slots, so there are more threads."""
 
     def __init__(self, options: ConnectionOptions, jobs: JobQueue, count: int, lane_max: int) -> None:
+        super().__init__(options, count, "library", LibraryConnection.connect)
         self.jobs = jobs
         self._lane_max = lane_max
-        self._lock = threading.Lock()
-        # Most recently used last.
-        self._idle: list[LibraryThread] = []
-        # More jobs may have started than there are threads.
-        self._backlog: deque[ThreadWork] = deque()
         self._running: set[LibraryJob[Any]] = set()
-        self._is_closed = False
-        self._threads = [LibraryThread(options, self) for _ in range(count)]
 
-    async def run(
+    async def run_job(
         self,
         user_id: UserId,
         lane: JobLane,
@@ -76,21 +69,16 @@ class JobThreads:
     ) -> T:
         """Runs the work in the transaction that `transaction` returns for the remaining milliseconds. With `gives_up`,
         the caller times out even if the server is still stopping the statement; a writer must learn the outcome."""
-        if self._is_closed:
+        if self.is_closed:
             raise Unavailable("the server is stopping")
         job = LibraryJob(work, limit_s, is_repeatable=is_repeatable)
-
-        def run_on(thread: LibraryThread) -> T:
-            job.check()
-            return thread.run_job(job, transaction)
-
         self._running.add(job)
         try:
             return await self.jobs.submit(
                 user_id,
                 lane,
                 job,
-                run_on,
+                partial(_run_job, job, transaction),
                 self._hand_over,
                 lambda _: job.stop(),
                 lane_max=self._lane_max,
@@ -99,118 +87,73 @@ class JobThreads:
         finally:
             self._running.discard(job)
 
+    def _hand_over(self, work: tuple[asyncio.Future[T], Callable[[ConnectionThread], T]]) -> None:
+        self.start(partial(_run_and_settle, *work))
+
     async def close(self) -> None:
         """Stops running jobs and closes the connections."""
         for job in list(self._running):
             job.stop()
-        with self._lock:
-            self._is_closed = True
-            for thread in self._idle:
-                thread.inbox.put(None)
-            self._idle.clear()
-        due = time.monotonic() + _CLOSE_MAX_S
-        for thread in self._threads:
-            await asyncio.to_thread(thread.join, max(0.0, due - time.monotonic()))
-
-    def next_work(self, thread: "LibraryThread") -> ThreadWork | None:
-        """Called by a thread without work, which waits until there is some. Returns None if it is to end."""
-        with self._lock:
-            if self._backlog:
-                return self._backlog.popleft()
-            if self._is_closed:
-                return None
-            self._idle.append(thread)
-        return thread.inbox.get()
-
-    def _hand_over(self, work: ThreadWork) -> None:
-        with self._lock:
-            if self._idle:
-                self._idle.pop().inbox.put(work)
-            else:
-                self._backlog.append(work)
+        await asyncio.to_thread(self.close_now, _CLOSE_MAX_S)
 
 
-class LibraryThread(threading.Thread):
-    """Runs jobs on one connection, which is opened on first use and replaced when it is lost or was used for long."""
-
-    def __init__(self, options: ConnectionOptions, threads: JobThreads) -> None:
-        # A process that exits without closing must not wait for its connections.
-        super().__init__(name="library", daemon=True)
-        self.inbox: SimpleQueue[ThreadWork | None] = SimpleQueue()
-        self._options = options
-        self._threads = threads
-        self._connection: LibraryConnection | None = None
-        self.start()
-
-    def run(self) -> None:
-        while (work := self._threads.next_work(self)) is not None:
-            result, run_on = work
-            try:
-                outcome = partial(_settle, result, run_on(self))
-            except BaseException as error:
-                outcome = partial(_settle, result, None, error)
-            with suppress(RuntimeError):  # the event loop was closed
-                result.get_loop().call_soon_threadsafe(outcome)
-            # They refer to the result, with the texts of all hits.
-            del work, result, run_on, outcome
-        self._close_connection()
-
-    def run_job(self, job: LibraryJob[T], transaction: Callable[[int], Transaction]) -> T:
-        """Runs a job until it is committed, cannot succeed, or its time is over."""
-        job.start()
-        retry_until = time.monotonic() + min(_RETRY_MAX_S, job.limit_s * _RETRY_SHARE)
-        while True:
-            try:
-                return self._run_once(job, transaction(job.remaining_ms))
-            except driver_errors() as error:
-                if not job.is_repeatable:
-                    raise
-                time.sleep(_RETRY_PAUSE_S)
-                if not is_repeatable(error) or time.monotonic() > retry_until:
-                    raise
-                job.check()
-
-    def _run_once(self, job: LibraryJob[T], transaction: Transaction) -> T:
-        connection = self._open_connection()
-        try:
-            result = connection.run_job(job, transaction)
-        except BaseException:
-            connection.rollback()
-            raise
-        try:
-            connection.commit()
-        except BaseException as error:
-            connection.rollback()
-            # The server may have committed before the connection was lost, so the job must not be run again.
-            if not transaction.is_read_only and is_connection_lost(error):
-                POSTGRES_EVENTS.add("unconfirmed")
-                raise UnconfirmedWrite from error
-            raise
-        return result
-
-    def _open_connection(self) -> LibraryConnection:
-        if self._connection is not None and self._connection.is_due:
-            self._close_connection()
-        if self._connection is None:
-            try:
-                self._connection = LibraryConnection.connect(self._options)
-            except TimeoutError as error:  # not that of the job
-                raise ConnectionError("connecting to PostgreSQL took too long") from error
-        return self._connection
-
-    def _close_connection(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+def _run_and_settle(
+    result: asyncio.Future[T], run_on: Callable[[ConnectionThread], T], thread: ConnectionThread
+) -> None:
+    try:
+        settle = partial(_settle, result, run_on(thread), None)
+    except BaseException as error:
+        settle = partial(_settle, result, None, error)
+    with suppress(RuntimeError):  # the event loop was closed
+        result.get_loop().call_soon_threadsafe(settle)
+    # It may refer to an error, which refers to this frame.
+    del settle
 
 
-def _settle(future: asyncio.Future[Any], value: object, error: BaseException | None = None) -> None:
-    if future.done():  # the caller has given up
+def _settle(result: asyncio.Future[Any], value: object, error: BaseException | None) -> None:
+    if result.done():  # the caller has given up
         return
     if error is None:
-        future.set_result(value)
+        result.set_result(value)
     else:
-        future.set_exception(error)
+        result.set_exception(error)
+
+
+def _run_job(job: LibraryJob[T], transaction: Callable[[int], Transaction], thread: ConnectionThread) -> T:
+    """Runs a job until it is committed, cannot succeed, or its time is over."""
+    job.check()
+    job.start()
+    retry_until = time.monotonic() + min(_RETRY_MAX_S, job.limit_s * _RETRY_SHARE)
+    while True:
+        try:
+            return _run_once(job, transaction(job.remaining_ms), thread)
+        except driver_errors() as error:
+            if not job.is_repeatable:
+                raise
+            time.sleep(_RETRY_PAUSE_S)
+            if not is_repeatable(error) or time.monotonic() > retry_until:
+                raise
+            job.check()
+
+
+def _run_once(job: LibraryJob[T], transaction: Transaction, thread: ConnectionThread) -> T:
+    connection = thread.connection()
+    assert isinstance(connection, LibraryConnection)
+    try:
+        result = connection.run_job(job, transaction)
+    except BaseException:
+        connection.rollback()
+        raise
+    try:
+        connection.commit()
+    except BaseException as error:
+        connection.rollback()
+        # The server may have committed before the connection was lost, so the job must not be run again.
+        if not transaction.is_read_only and is_connection_lost(error):
+            POSTGRES_EVENTS.add("unconfirmed")
+            raise UnconfirmedWrite from error
+        raise
+    return result
 
 
 # -- leases ------------------------------------------------------------------------------------------------------------
@@ -243,56 +186,6 @@ def is_held(connection: PostgresConnection, name: str) -> bool:
 
 def release(connection: PostgresConnection, name: str, owner: str) -> None:
     connection.execute(Delete("state", "name = ? AND split_part(value, ' ', 1) = ?"), (name, owner))
-
-
-# -- index builds ------------------------------------------------------------------------------------------------------
-# Builds indexes of large tables with CREATE INDEX CONCURRENTLY, so that reads and writes go on.
-#
-# That is not possible in a transaction, and not with the role of tenants, so each build has a connection of its own. An
-# interrupted build leaves an invalid index, which PostgreSQL does not use; it is dropped before the next attempt.
-
-
-class IndexBuilds:
-    """The builds of a process."""
-
-    def __init__(self, options: ConnectionOptions) -> None:
-        self._options = options
-        self._lock = threading.Lock()
-        self._connections: set[PostgresConnection] = set()
-        self._is_stopped = False
-
-    async def run(self, statements: Sequence[str]) -> bool:
-        """Returns whether the index was built."""
-        return await asyncio.to_thread(self._build, statements)
-
-    def stop(self) -> None:
-        """Interrupts all builds."""
-        with self._lock:
-            self._is_stopped = True
-            for connection in self._connections:
-                connection.interrupt()
-
-    def _build(self, statements: Sequence[str]) -> bool:
-        try:
-            connection = PostgresConnection.connect(self._options)
-        except driver_errors():
-            return False
-        try:
-            with self._lock:
-                if self._is_stopped:
-                    return False
-                self._connections.add(connection)
-            for statement in statements:
-                connection.run_script(statement)
-        except StatementInterrupted:
-            return False
-        except driver_errors():
-            return False
-        finally:
-            with self._lock:
-                self._connections.discard(connection)
-            connection.close()
-        return True
 
 
 # -- index tasks -------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from auth.postgres_control import CONTROL_SCHEMA_NAME, migrate_control
 from auth.quotas import Quotas, apply_overrides
 from config.errors import NotFound, Overloaded, Unavailable
 from config.paths import UserId
-from config.postgres.connection import ConnectionThreads, Transaction
+from config.postgres.connection import Transaction
 from config.postgres.errors import postgres_errors
 from config.settings import Settings
 from config.times import steady_time
@@ -36,7 +36,7 @@ from sources.storage.postgres.connection import WRITES, LibraryConnection, NoLib
 from sources.storage.postgres.database import DatabaseOptions, PostgresDatabase, PostgresOptions
 from sources.storage.postgres.index.entries import ENTRY_KINDS
 from sources.storage.postgres.index.index_update import check_index, reindex_library
-from sources.storage.postgres.jobs import IndexBuilds, JobThreads
+from sources.storage.postgres.jobs import JobThreads
 from sources.storage.postgres.schema import LibrarySchemas
 from sources.storage.postgres.search import exact, substring
 from sources.storage.postgres.search.meaning import LibraryQueryVector
@@ -243,7 +243,6 @@ class PostgresLibraries:
             connection=options,
             vocabularies=VocabularyMemory(SEARCH_VOCABULARY_MIB * 1024 * 1024),
             extension=VectorExtensionMemory(),
-            index_builds=IndexBuilds(options),
             process_id=secrets.token_hex(8),
             quota=apply_overrides(settings),
         )
@@ -356,7 +355,6 @@ class PostgresLibraries:
 
     async def close(self) -> None:
         """Running calls are stopped and no new ones are started."""
-        self._options.index_builds.stop()
         for database in self._open.values():
             await database.stop_background_work()
         if self._takeover is not None:
@@ -402,12 +400,8 @@ class PostgresLibraries:
             return
         async with self._preparing:
             if not self._is_prepared:
-                threads = ConnectionThreads(self._options.connection, 1, "control")
-                try:
-                    await migrate_control(threads)
-                    preparing = Transaction(schema=CONTROL_SCHEMA_NAME, lock_timeout_ms=_PREPARE_MAX_MS)
-                    with postgres_errors():
-                        await threads.run(preparing, self._options.schemas.prepare)
-                finally:
-                    await threads.close()
+                await migrate_control(self._threads)
+                preparing = Transaction(schema=CONTROL_SCHEMA_NAME, lock_timeout_ms=_PREPARE_MAX_MS)
+                with postgres_errors():
+                    await self._threads.run(preparing, self._options.schemas.prepare)
                 self._is_prepared = True

@@ -98,7 +98,7 @@ class LibraryVectors:
         )
         if index is None:
             return False
-        if not await self._database.index_builds.run(index.statements(extension)):
+        if not await self._database.run_outside_transaction(index.statements(extension)):
             logger.warning("An index of vectors could not be built; searches compare all vectors")
             return False
         await self._database.write_vectors(_SOURCE, partial(vector_tables.finish_build, index, owner))

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import field
@@ -38,6 +38,9 @@ from sources.storage.tables.dialect import POSTGRES
 from sources.storage.tables.item_table import ItemTable
 from sources.storage.tables.kind_tables import NOTES, OBSERVATIONS, PLAIN_TABLES, PROMPTS
 from sources.storage.tables.sql import Delete, Insert, PendingConflict, SqlValue, Update
+
+if TYPE_CHECKING:
+    from sources.storage.postgres.index.entries import IndexState
 
 # -- pending rows ------------------------------------------------------------------------------------------------------
 # Rows that a job has not sent yet. They are sent together before its next statement, because each statement waits for
@@ -184,8 +187,9 @@ class LibraryConnection(PostgresConnection):
     job: LibraryJob[Any] | None = None
     # Whose library the transaction uses. None in one of the control data, which cannot use any.
     tenant: str | None = None
-    # Whether the library has the version that its reader knows.
+    # Whether the library has the version that its reader knows, and the state of its index, once it is known.
     is_unchanged: bool = False
+    index_state: "IndexState | None" = None
     changes: dict[str, set[int]]
     # Pending rows: items by table, and the parameters of other statements by their SQL.
     _items: dict[str, list[_ItemRow]]
@@ -195,6 +199,7 @@ class LibraryConnection(PostgresConnection):
 
     def begin(self, transaction: Transaction) -> str:
         self.tenant = transaction.tenant if isinstance(transaction, LibraryTransaction) else None
+        self.index_state = None
         status = super().begin(transaction)
         if self.tenant is not None and status.endswith(" 0"):
             raise LibraryRemoved

@@ -31,7 +31,6 @@ from sources.storage.postgres.connection import (
     job_errors,
     translate,
 )
-from sources.storage.postgres.index.entries import keep_index_state, known_index_state
 from sources.storage.postgres.index.index_update import IndexUpdate, index_changes, is_outdated
 from sources.storage.postgres.jobs import JobThreads
 from sources.storage.postgres.schema import LibrarySchemas
@@ -144,12 +143,13 @@ class PostgresDatabase:
     async def _run_joint_read(self, joint: JointRead) -> None:
         """Its parts are repeated as jobs of their own, not the job. A library that exists is opened in the same
         transaction."""
-        tenant, state, has_ended = self._tenant, self.counts.state, asyncio.Event()
+        tenant, counts, has_ended = self._tenant, self.counts.newest, asyncio.Event()
+        state = counts.state if counts is not None else None
         searches = [part.work for part in joint.parts if isinstance(part.work, SearchWork)]
 
         def work(connection: LibraryConnection) -> None:
-            if connection.is_unchanged and state is not None:
-                keep_index_state(connection, state)
+            if connection.is_unchanged:
+                connection.index_state = state
             if searches:
                 cast("Any", searches[0].collection).read_ahead(connection, searches)
             joint.work(connection)
@@ -186,7 +186,7 @@ class PostgresDatabase:
         self._tenant = tenant
         work(connection)
         # A search has read the state of the index, which saves a transaction for it.
-        self.index_update.is_current = known_index_state(connection) is not None and not is_outdated(connection)
+        self.index_update.is_current = connection.index_state is not None and not is_outdated(connection)
 
     def _reader(self) -> JobLane:
         """Background jobs pause, so that no call may have to wait for one of them."""

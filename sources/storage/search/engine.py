@@ -498,12 +498,8 @@ class SearchStatistics(Protocol):
 
     @property
     def engine(self) -> SearchEngine: ...
-    def refresh(self, connection: Any) -> None:
+    def refresh(self, connection: Any, /) -> None:
         """Drops counts that a write made obsolete. Must be called once in each job that counts."""
-        ...
-
-    def count_matches(self, connection: Any, index: Any, match: str) -> int:
-        """Counts the entries of an index that match."""
         ...
 
     def count_each(self, connection: Any, index: Any, matches: Sequence[str]) -> list[int]:
@@ -516,10 +512,6 @@ class SearchStatistics(Protocol):
 
     def count(self, connection: Any, index: Any, sql: str, parameters: tuple[str | int | float, ...], /) -> int:
         """Returns the single number that a statement selects. It changes only with the items of the index."""
-        ...
-
-    def count_in_library(self, connection: Any, match: str) -> int:
-        """Counts the entries of all sources that match."""
         ...
 
     def count_each_in_library(self, connection: Any, matches: Sequence[str], enough: int | None = None) -> list[int]:

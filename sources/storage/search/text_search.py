@@ -226,7 +226,7 @@ class TextSearch:
         if not self._filter.conditions:
             # `run` needs the count, too. To count the matches of a phrase is most of the cost of finding few of them.
             self._statistics.refresh(self._connection)
-            return self._statistics.count_matches(self._connection, self.target.index, match) > 0
+            return self._count(match) > 0
         [is_found] = self._connection.execute(*self._tier_sql(MatchTier(match, "newest")).select_any()).fetchone()
         return bool(is_found)
 
@@ -250,6 +250,10 @@ class TextSearch:
             matches = [*map(self._match_text, map(_word_of, self.search.query.terms))]
             self._frequencies = self._statistics.count_each(self._connection, self.target.index, matches)
         return self._frequencies
+
+    def _count(self, match: str) -> int:
+        [count] = self._statistics.count_each(self._connection, self.target.index, (match,))
+        return count
 
     # -- tiers ---------------------------------------------------------------------------------------------------------
     # Which matches come first, depending on how common the words of the query are.
@@ -277,11 +281,10 @@ class TextSearch:
         if self._is_literal:
             if len(frequencies) < 2:
                 ranked_max //= _ONE_WORD_SHARE
-            index = self.target.index
-            if self._statistics.count_matches(self._connection, index, match) <= ranked_max:
+            if self._count(match) <= ranked_max:
                 return [all_ranked]
             rarer = ranked = match_text(Title(expression)) if isinstance(expression, Word) else ""
-            if rarer and not 0 < self._statistics.count_matches(self._connection, index, rarer) <= ranked_max:
+            if rarer and not 0 < self._count(rarer) <= ranked_max:
                 rarer = ""
         else:
             if self._matches_max <= ranked_max:
@@ -329,7 +332,7 @@ class TextSearch:
     def _count_hits(self, tier: MatchTier) -> int:
         index = self.target.index
         if not (self._filter.conditions or self._item_bits or tier.excluded or self._skipped):
-            return self._statistics.count_matches(self._connection, index, tier.match)
+            return self._count(tier.match)
         tier_sql = self._tier_sql(tier)
         statement = tier_sql.count_items() if self._item_bits else tier_sql.count_entries()
         return self._statistics.count(self._connection, index, *statement)

@@ -457,7 +457,8 @@ class Spelling:
         ]
 
     def _count(self, expression: Expression) -> int:
-        return self._statistics.count_in_library(self._connection, self._match_text(expression))
+        [count] = self._statistics.count_each_in_library(self._connection, (self._match_text(expression),))
+        return count
 
     def _compounds(self, tried: Sequence[_Attempt]) -> list[list[Word]]:
         """Returns for each word the compounds that begin with its token, as one word, if there are any."""

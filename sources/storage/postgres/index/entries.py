@@ -10,7 +10,7 @@ spelling is compared with; words of deleted rows stay in it until the index is b
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 from msgspec.json import Decoder
@@ -51,7 +51,6 @@ SIZE_SQL = f"""
             FROM (SELECT kind FROM index_entries WHERE NOT CAST(?1 AS BOOLEAN) LIMIT {_SMALL_INDEX_ENTRIES + 1})
                 AS first GROUP BY kind) AS counted)
 """
-_INDEX_STATE = "index state"
 decode_counts = Decoder(dict[int, int]).decode
 # The version of the entries: how texts are segmented, what is indexed for a message, and which fields the kinds of
 # other distributions have. Entries of another version are made again in the background.
@@ -226,30 +225,15 @@ class IndexState(Struct, frozen=True):
     rows: Mapping[int, int] = {}
     segment_version: str | None = None
 
+    @classmethod
+    def of(cls, version: str, is_small: bool, rows: str, segment_version: str | None) -> Self:
+        """The arguments are `STATE_COLUMNS`."""
+        return cls(version, is_small, decode_counts(rows) if is_small else {}, segment_version)
 
-def index_state(connection: PostgresConnection) -> IndexState:
+
+def index_state(connection: "LibraryConnection") -> IndexState:
     """Reads the state of the index once in each transaction: no other transaction can change what this one sees."""
-    state = known_index_state(connection)
-    if state is None:
+    if connection.index_state is None:
         row = connection.execute(_READ_INDEX_STATE, (False,)).fetchone()
-        state = save_index_state(connection, *row) if row else IndexState()
-    return state
-
-
-def known_index_state(connection: PostgresConnection) -> IndexState | None:
-    """Returns the state of the index if the transaction has read it already."""
-    state: IndexState | None = connection.known.get(_INDEX_STATE)
-    return state
-
-
-def save_index_state(
-    connection: PostgresConnection, version: str, is_small: bool, rows: str, segment_version: str | None
-) -> IndexState:
-    """The arguments are `STATE_COLUMNS`."""
-    state = IndexState(version, is_small, decode_counts(rows) if is_small else {}, segment_version)
-    keep_index_state(connection, state)
-    return state
-
-
-def keep_index_state(connection: PostgresConnection, state: IndexState) -> None:
-    connection.known[_INDEX_STATE] = state
+        connection.index_state = IndexState.of(*row) if row else IndexState()
+    return connection.index_state

@@ -7,9 +7,7 @@ so those of the whole library are counted instead.
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import itertools
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -31,9 +29,7 @@ from sources.storage.postgres.index.entries import (
     IndexState,
     decode_counts,
     index_state,
-    known_index_state,
     read_forms,
-    save_index_state,
 )
 from sources.storage.postgres.search.tsquery import (
     TENANT_MARK,
@@ -158,7 +154,6 @@ class EntryVocabulary(LibraryVocabulary[EntryWords]):
 
 
 _COUNTS_MAX = 1_000
-_TURN_MAX_S = 0.5
 # The same with the state of the index, for the first statement of a search, and with the first candidates of all
 # sources. In a large library they are NULL, because a slow source must not hold up the others.
 _STATE_AND_COUNTS = f"""
@@ -190,39 +185,37 @@ def _state_and_pages(pages: tuple[tuple[str, int], ...]) -> str:
     return f"{_STATE_AND_COUNTS}{columns} FROM state, size WHERE name = 'writes'"
 
 
+class VersionCounts(Struct):
+    """What was counted in one version of the index of a library."""
+
+    state: IndexState
+    # By the compiled expression, and by the number of the kind.
+    matches: dict[str, dict[int, int]] = {}
+    statements: dict[tuple[str, Any], int] = {}
+
+
 class IndexCounts:
-    """What is known about one version of the index of a library. All readers in this process share it."""
+    """What is known about the index of a library. All readers in this process share it."""
 
     def __init__(self, vocabularies: VocabularyMemory) -> None:
         self.vocabularies = vocabularies
-        self.near_words = NearWordsMemory()
-        # As it was last read. What follows belongs to its version.
-        self.state: IndexState | None = None
-        # By the compiled expression, and by the number of the kind.
-        self.matches: dict[str, dict[int, int]] = {}
-        self.statements: dict[tuple[str, Any], int] = {}
-        self._turns = threading.Lock()
-
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Lets one reader count at a time: all sources of a search count the same terms at about the same time. A
-        reader that is stuck does not hold up the others."""
-        has_turn = self._turns.acquire(timeout=_TURN_MAX_S)
-        try:
-            yield
-        finally:
-            if has_turn:
-                self._turns.release()
+        self.forget()
 
     def forget(self) -> None:
         """Called when the library was removed: another that is created in its place has the same versions."""
-        self.near_words, self.matches, self.statements, self.state = NearWordsMemory(), {}, {}, None
+        self.near_words = NearWordsMemory()
+        self.newest: VersionCounts | None = None
 
-    def refresh(self, state: IndexState) -> None:
-        is_other = self.state is None or state.version != self.state.version
-        if is_other or len(self.matches) + len(self.statements) > _COUNTS_MAX:
-            self.matches, self.statements = {}, {}
-            self.state = state
+    def of(self, state: IndexState) -> VersionCounts:
+        """Returns the counts of the version that a transaction sees."""
+        counts = self.newest
+        if (
+            counts is None
+            or counts.state.version != state.version
+            or (len(counts.matches) + len(counts.statements) > _COUNTS_MAX)
+        ):
+            counts = self.newest = VersionCounts(state)
+        return counts
 
 
 @lru_cache
@@ -241,22 +234,17 @@ class EntryStatistics:
         self._known = known
         self._kinds = _counted_kinds(sources)
 
-    def refresh(self, connection: LibraryConnection) -> None:
-        """The first count of a transaction reads the state of the index, too."""
-        state = known_index_state(connection)
-        if state is not None:
-            self._known.refresh(state)
+    def refresh(self, _connection: LibraryConnection) -> None:
+        """Nothing to do: counts are looked up by the version that the transaction sees."""
 
     def read_ahead(self, connection: LibraryConnection, corrected: ParsedQuery | None = None) -> None:
         """Reads what the searches of a call begin with, in one statement. Its text is the same for most searches, so
         that the server plans it once: one that is made of the sources with matches took it 1 to 12 ms. `corrected`
         replaces the query of all searches. Candidates are not read if all words are unknown, but if some are: few such
         queries are corrected, and then need others."""
-        state = known_index_state(connection)
-        if state is not None:
-            if not state.is_small:
-                return
-            self._known.refresh(state)
+        state = connection.index_state
+        if state is not None and not state.is_small:
+            return
         kinds: dict[str, list[EntryKind]] = {}
         searches: list[tuple[SearchWork, Search]] = []
         queries: dict[ParsedQuery, bool] = {}
@@ -281,12 +269,14 @@ class EntryStatistics:
             assert isinstance(match_sql, EntrySql)
             pages.append((match_sql, page))
             kinds.setdefault(match_sql.tier.match, []).append(ENTRY_KINDS[work.collection.target.index.table])
-        if queries:
-            groups = [
-                (match, [*self._kinds, *[kind for kind in kinds.get(match, ()) if kind not in self._kinds]])
-                for match in {**counted, **kinds}
-            ]
-            self._read_state(connection, groups, pages)
+        groups = [
+            (match, [*self._kinds, *[kind for kind in kinds.get(match, ()) if kind not in self._kinds]])
+            for match in {**counted, **kinds}
+        ]
+        if state is not None and not pages:
+            self._count_groups(connection, groups)
+        elif queries:
+            self._read_together(connection, groups, pages)
 
     def _words_ahead(
         self, connection: LibraryConnection, state: IndexState | None, queries: Mapping[ParsedQuery, bool]
@@ -318,7 +308,8 @@ class EntryStatistics:
     def _is_unknown(self, connection: LibraryConnection, state: IndexState | None, match: str, token: str) -> bool:
         """Guesses whether no source has a word, by its counts or by the words that are in memory. Nothing depends on it
         but what is read together: all words are counted."""
-        counts = self._known.matches.get(match)
+        known = self._known.newest if state is None else self._known.of(state)
+        counts = known.matches.get(match) if known is not None else None
         if counts is not None or state is None:
             return counts is not None and not any(counts.get(kind.number, 1) for kind in self._kinds)
         words, version, root = words_of(match), state.version.encode(), stem(token)
@@ -329,36 +320,26 @@ class EntryStatistics:
                     return False
         return True
 
-    def count_matches(self, connection: LibraryConnection, index: TextIndex, match: str) -> int:
-        [count] = self.count_each(connection, index, (match,))
-        return count
-
     def count_each(self, connection: LibraryConnection, index: TextIndex, matches: Sequence[str]) -> list[int]:
-        own = ENTRY_KINDS[index.table]
-        if known_index_state(connection) is None:
-            self._read_state(connection, [(match, self._kinds) for match in matches], ())
-        is_small, known = self._require_state(connection).is_small, self._known.matches
+        if connection.index_state is None:
+            self._read_together(connection, [(match, self._kinds) for match in matches], ())
+        own, counts = ENTRY_KINDS[index.table], self._counts(connection)
+        known: Mapping[str, Mapping[int, int]] = counts.matches
         if any(match not in known or own.number not in known[match] for match in matches):
-            counted = self._kinds if is_small and own in self._kinds else [own]
-            self._count_groups(connection, [(match, counted) for match in matches])
+            counted = self._kinds if counts.state.is_small and own in self._kinds else [own]
+            known = self._count_groups(connection, [(match, counted) for match in matches])
         return [known[match][own.number] for match in matches]
 
     def count_rows(self, connection: LibraryConnection, index: TextIndex) -> int:
         return self._count_rows(connection, ENTRY_KINDS[index.table])
 
     def count(self, connection: LibraryConnection, _index: TextIndex | None, sql: str, parameters: Parameters) -> int:
-        self._require_state(connection)
+        known = self._counts(connection).statements
         # Filters by project have arrays among their parameters.
         key = (sql, tuple(tuple(value) if isinstance(value, list) else value for value in parameters))
-        known = self._known.statements
-        count = known.get(key)
-        if count is None:
-            [count] = connection.execute(sql, parameters).fetchone() or (0,)
-            known[key] = count
-        return count
-
-    def count_in_library(self, connection: LibraryConnection, match: str) -> int:
-        return self.count_each_in_library(connection, (match,))[0]
+        if key not in known:
+            [known[key]] = connection.execute(sql, parameters).fetchone() or (0,)
+        return known[key]
 
     def count_each_in_library(
         self, connection: LibraryConnection, matches: Sequence[str], enough: int | None = None
@@ -368,7 +349,7 @@ class EntryStatistics:
 
     def vocabulary(self, connection: LibraryConnection, own_index: TextIndex, words_max: int) -> EntryVocabulary:
         """Human-only messages are read only if their own index is searched."""
-        version = self._require_state(connection).version.encode()
+        version = index_state(connection).version.encode()
         known, kinds = self._known, {kind.index: kind for kind in self._kinds}
         kinds[own_index.table] = ENTRY_KINDS[own_index.table]
         sources = [EntryWords(kind, version, self._count_rows(connection, kind)) for _, kind in sorted(kinds.items())]
@@ -387,35 +368,29 @@ class EntryStatistics:
         frequencies = self._sum_counts(connection, matches, kinds)
         return Corpus(sum(self._count_rows(connection, kind) for kind in kinds), tuple(frequencies))
 
-    def _require_state(self, connection: LibraryConnection) -> IndexState:
-        """Must be called before anything is looked up in `_known`."""
-        state = index_state(connection)
-        self._known.refresh(state)
-        return state
+    def _counts(self, connection: LibraryConnection) -> VersionCounts:
+        return self._known.of(index_state(connection))
 
-    def _read_state(
+    def _read_together(
         self, connection: LibraryConnection, groups: Sequence[CountedMatch], pages: Sequence[FirstPage]
     ) -> None:
         """Reads the state of the index, counts what is not known, and reads the pages, in one statement."""
-        state = known_index_state(connection)
-        if state is not None and not pages:
-            self._count_groups(connection, groups)
+        state = connection.index_state
+        unknown = _unknown(groups, self._known.of(state).matches if state is not None else {})
+        statements = [match_sql.select_candidates(*page) for match_sql, page in pages]
+        sql = _state_and_pages(tuple([(sql, len(parameters)) for sql, parameters in statements]))
+        values = [value for _, parameters in statements for value in parameters]
+        row = connection.execute(sql, (state is not None, list(unknown), *values)).fetchone()
+        if row is None:
             return
-        with self._known.turn():
-            unknown = self._unknown(groups)
-            statements = [match_sql.select_candidates(*page) for match_sql, page in pages]
-            sql = _state_and_pages(tuple([(sql, len(parameters)) for sql, parameters in statements]))
-            values = [value for _, parameters in statements for value in parameters]
-            row = connection.execute(sql, (state is not None, list(unknown), *values)).fetchone()
-            if row is None:
-                return
-            *columns, counts = row[:_PAGES_FROM]
-            state = state or save_index_state(connection, *columns)
-            self._known.refresh(state)
-            self._save_counts(unknown, counts)
-            if state.is_small:
-                for (match_sql, page), rows in zip(pages, row[_PAGES_FROM:], strict=True):
-                    connection.known[match_sql.page_key(*page)] = rows
+        *columns, counts = row[:_PAGES_FROM]
+        if state is None:
+            connection.index_state = IndexState.of(*columns)
+        known = self._counts(connection)
+        _save_counts(known.matches, unknown, counts)
+        if known.state.is_small:
+            for (match_sql, page), rows in zip(pages, row[_PAGES_FROM:], strict=True):
+                connection.known[match_sql.page_key(*page)] = rows
 
     def _count_rows(self, connection: LibraryConnection, kind: EntryKind) -> int:
         state = index_state(connection)
@@ -423,34 +398,37 @@ class EntryStatistics:
             return state.rows.get(kind.number, 0)
         return self.count(connection, None, _COUNT_ROWS, (kind.number,))
 
-    def _count_groups(self, connection: LibraryConnection, groups: Sequence[CountedMatch]) -> None:
-        """Counts what is not known yet, in one statement."""
-        if self._unknown(groups):
-            with self._known.turn():
-                unknown = self._unknown(groups)
-                rows = connection.execute(_COUNTS, (list(unknown),)).fetchall() if unknown else []
-                self._save_counts(unknown, [counts for (counts,) in rows])
+    def _count_groups(
+        self, connection: LibraryConnection, groups: Sequence[CountedMatch]
+    ) -> Mapping[str, Mapping[int, int]]:
+        """Counts what is not known yet, in one statement. Returns what is."""
+        known = self._counts(connection).matches
+        if unknown := _unknown(groups, known):
+            rows = connection.execute(_COUNTS, (list(unknown),))
+            _save_counts(known, unknown, [counts for (counts,) in rows])
+        return known
 
     def _sum_counts(
         self, connection: LibraryConnection, matches: Sequence[str], kinds: Sequence[EntryKind]
     ) -> list[int]:
-        self._require_state(connection)
-        self._count_groups(connection, [(match, kinds) for match in matches])
-        known, numbers = self._known.matches, [kind.number for kind in kinds]
+        known = self._count_groups(connection, [(match, kinds) for match in matches])
+        numbers = [kind.number for kind in kinds]
         return [sum([counts[number] for number in numbers]) for counts in [known[match] for match in matches]]
 
-    def _unknown(self, groups: Iterable[CountedMatch]) -> dict[str, CountedMatch]:
-        """Returns the groups that have to be counted, by the query for their entries."""
-        known = self._known.matches
-        return {
-            " | ".join([for_index(match, kind.prefix) for kind in kinds]): (match, kinds)
-            for match, kinds in groups
-            if match not in known or not known[match].keys() >= {kind.number for kind in kinds}
-        }
 
-    def _save_counts(self, groups: Mapping[str, CountedMatch], counts: Sequence[str | None]) -> None:
-        for (match, kinds), text in zip(groups.values(), counts, strict=True):
-            if text is not None:
-                entries = decode_counts(text)
-                counted = {kind.number: entries.get(kind.number, 0) for kind in kinds}
-                self._known.matches.setdefault(match, {}).update(counted)
+def _unknown(groups: Iterable[CountedMatch], known: Mapping[str, Mapping[int, int]]) -> dict[str, CountedMatch]:
+    """Returns the groups that have to be counted, by the query for their entries."""
+    return {
+        " | ".join([for_index(match, kind.prefix) for kind in kinds]): (match, kinds)
+        for match, kinds in groups
+        if match not in known or not known[match].keys() >= {kind.number for kind in kinds}
+    }
+
+
+def _save_counts(
+    known: dict[str, dict[int, int]], groups: Mapping[str, CountedMatch], counts: Sequence[str | None]
+) -> None:
+    for (match, kinds), text in zip(groups.values(), counts, strict=True):
+        if text is not None:
+            entries = decode_counts(text)
+            known.setdefault(match, {}).update({kind.number: entries.get(kind.number, 0) for kind in kinds})

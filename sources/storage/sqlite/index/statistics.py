@@ -226,10 +226,6 @@ class CorpusStatistics:
         is_counted = index in self._file_of(connection, index).indexes
         return self._corrected.setdefault("" if is_counted else index.table, {})
 
-    def count_matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
-        """Counts the rows of an index that match."""
-        return self.count_each(connection, index, [match])[0]
-
     def count_each(self, connection: JobConnection, index: TextIndex, matches: Sequence[str]) -> list[int]:
         """Counts the rows of an index that match each of these expressions. A search asks for dozens of counts, of
         which it has to read few, in one statement."""
@@ -268,10 +264,6 @@ class CorpusStatistics:
             [count] = connection.execute(sql, parameters).fetchone()
             counts[key] = count
         return count
-
-    def count_in_library(self, connection: JobConnection, match: str) -> int:
-        """Counts the rows of all sources that match."""
-        return self.count_each_in_library(connection, [match])[0]
 
     def count_each_in_library(
         self, connection: JobConnection, matches: Sequence[str], enough: int | None = None

@@ -105,7 +105,7 @@ async def test_terms_of_a_small_library_are_counted_in_one_statement(
             statistics.refresh(connection)
             counts.extend(statistics.count_each(connection, TARGETS["notes"].index, (lisbon, may)))
             counts.extend(statistics.count_each(connection, TARGETS["media"].index, (lisbon,)))
-            counts.append(statistics.count_in_library(connection, lisbon))
+            counts.extend(statistics.count_each_in_library(connection, (lisbon,)))
 
     # It reads the state of the index, too.
     assert await asyncio.to_thread(count_statements, work) == 1

@@ -94,7 +94,7 @@ async def test_file_can_be_read_after_a_search_was_stopped_while_attaching_it(tm
 
     def count(connection: JobConnection) -> int:
         reader.statistics(None).refresh(connection)
-        return reader.statistics(None).count_in_library(connection, '"tea"')
+        return reader.statistics(None).count_each_in_library(connection, ['"tea"'])[0]
 
     with pytest.raises(SourceTimeout):
         await database.read("notes", count)

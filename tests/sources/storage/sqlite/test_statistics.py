@@ -30,7 +30,7 @@ async def test_counts_of_ever_new_words_take_limited_memory(database: Database) 
     def count(job: int, connection: JobConnection) -> int:
         statistics.refresh(connection)
         for number in range(COUNTS_PER_JOB):
-            assert statistics.count_matches(connection, INDEX, f'"word{job}x{number}"') == 0
+            assert statistics.count_each(connection, INDEX, [f'"word{job}x{number}"']) == [0]
         return len(statistics._files[WORDS.kind].contents[INDEX.table].counts)
 
     kept = [await database.read("words", partial(count, job)) for job in range(JOBS)]

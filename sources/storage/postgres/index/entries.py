@@ -71,32 +71,83 @@ CONTEXTS = f"""
                 AND p.conversation_id > m.conversation_id - 1 AND p.deleted <> 1 AND p.human_only <> 1
             ORDER BY p.conversation_id DESC, p.position DESC LIMIT 2) AS earlier) AS context_messages
 """
-_MESSAGES = f"""
-    SELECT m.id, '', {MESSAGE_OWN},
+
+
+class IndexedRows(Struct, frozen=True):
+    """Rows that are indexed: the SQL expression of their rowid, what is indexed of them, and the SQL from FROM on. The
+    entries of titles have the negative rowids of conversations."""
+
+    rowid: str
+    columns: str
+    matching: str
+    sign: str = ""
+
+    def own(self, rowids: Iterable[int]) -> list[int]:
+        """Returns the rowids of those rows whose entries have these rowids."""
+        return [abs(rowid) for rowid in rowids if (rowid < 0) == bool(self.sign)]
+
+    @property
+    def select(self) -> str:
+        """Selects the rowid of the entry and the columns. The parameter has the rowids of the rows."""
+        return (
+            f"SELECT {self.sign}{self.rowid}, {self.columns} {self.matching} "
+            f"AND {self.rowid} = ANY(CAST(? AS BIGINT[]))"
+        )
+
+
+_MESSAGE_COLUMNS = f"""
+    '', {MESSAGE_OWN},
         CASE m.human_only WHEN 1 THEN '' ELSE coalesce((SELECT indexed FROM ({CONTEXTS}) AS context), '') END
-    FROM messages m JOIN conversations c ON c.id = m.conversation_id
-    WHERE m.deleted = 0 AND c.deleted = 0 AND m.human_only = {{}} AND m.id = ANY(CAST(?1 AS BIGINT[]))
 """
-_TITLES = """
-    SELECT -c.id, coalesce(c.title_seg, c.title), '', '' FROM conversations c
-    WHERE c.deleted = 0 AND c.title <> '' AND -c.id = ANY(CAST(?1 AS BIGINT[])) AND c.id = ANY(CAST(?2 AS BIGINT[]))
-"""
+_MESSAGES, _HUMAN_ONLY_MESSAGES = [
+    IndexedRows(
+        "m.id",
+        _MESSAGE_COLUMNS,
+        "FROM messages m JOIN conversations c ON c.id = m.conversation_id "
+        f"WHERE m.deleted = 0 AND c.deleted = 0 AND m.human_only = {human_only}",
+    )
+    for human_only in (0, 1)
+]
+_TITLES = IndexedRows(
+    "c.id",
+    "coalesce(c.title_seg, c.title), '', ''",
+    "FROM conversations c WHERE c.deleted = 0 AND c.title <> ''",
+    sign="-",
+)
+_CHUNKS = IndexedRows(
+    "c.id",
+    "coalesce(m.title_seg, m.title), coalesce(c.text_seg, c.text)",
+    f"FROM chunks c JOIN media m ON m.id = c.id >> {CHUNK_BITS} WHERE m.deleted = 0",
+)
 
 
 class EntryKind(Struct, frozen=True):
-    """The entries of one source. `prefix` is the letter before its lexemes, `labels` are those of its columns, and
-    `sources` select the rowid and the columns of the rows whose rowids are the parameter. A title is the first
-    column."""
+    """The entries of one source. `prefix` is the letter before its lexemes, and `labels` are those of its columns, of
+    which the first is a title."""
 
     number: int
     index: str
     prefix: str
     columns: tuple[str, ...]
     labels: str
-    sources: tuple[str, ...]
+    rows: tuple[IndexedRows, ...]
     field_prefixes: str = ""
     # Whether its words are counted for the term frequencies of the library.
     is_counted: bool = True
+
+    @property
+    def without_row(self) -> str:
+        """The condition that an entry is one of these, and has no row."""
+        rows = [
+            f"NOT EXISTS (SELECT 1 {one.matching} AND {one.rowid} = {one.sign}index_entries.id)" for one in self.rows
+        ]
+        return f"kind = {self.number:d} AND {' AND '.join(rows)}"
+
+    @property
+    def without_entry(self) -> list[str]:
+        """Statements that count the rows without an entry."""
+        entry = f"SELECT 1 FROM index_entries e WHERE e.kind = {self.number:d} AND e.id ="
+        return [f"SELECT count(*) {one.matching} AND NOT EXISTS ({entry} {one.sign}{one.rowid})" for one in self.rows]
 
     @property
     def collection(self) -> str:
@@ -123,14 +174,14 @@ def _entries_of(kind: Kind) -> EntryKind:
     """The entries of a kind with one table. There are four labels, which are not enough for a column of each field:
     then the words of each column have a letter of their own, too."""
     columns = index_columns(kind)
-    rows = f"FROM {kind.source} WHERE deleted = 0 AND id = ANY(CAST(?1 AS BIGINT[]))"
+    indexed = ", ".join(indexed_sql(kind, "chr(10)", "r."))
     return EntryKind(
         kind.number,
         text_index(kind).table,
         kind.prefix,
         tuple(column.name for column in columns),
         "A" + "D" * (len(columns) - 1),
-        (f"SELECT id, {', '.join(indexed_sql(kind, 'chr(10)'))} {rows}",),
+        (IndexedRows("r.id", indexed, f"FROM {kind.source} r WHERE r.deleted = 0"),),
         field_prefixes="UVWXYZ" if kind.layout == "columns" else "",
         is_counted=kind.is_source,
     )
@@ -138,23 +189,12 @@ def _entries_of(kind: Kind) -> EntryKind:
 
 # By table.
 TABLE_ENTRIES: Mapping[str, EntryKind] = {kind.source: _entries_of(kind) for kind in TABLE_KINDS}
-_MESSAGE_COLUMNS = ("title", "own", "context")
-CHAT_ENTRIES = EntryKind(2, "chats_index", "C", _MESSAGE_COLUMNS, "ABD", (_MESSAGES.format(0), _TITLES))
+_CHAT_COLUMNS = ("title", "own", "context")
+CHAT_ENTRIES = EntryKind(2, "chats_index", "C", _CHAT_COLUMNS, "ABD", (_MESSAGES, _TITLES))
 HUMAN_ONLY_ENTRIES = EntryKind(
-    3, "human_only_index", "H", _MESSAGE_COLUMNS, "ABD", (_MESSAGES.format(1),), is_counted=False
+    3, "human_only_index", "H", _CHAT_COLUMNS, "ABD", (_HUMAN_ONLY_MESSAGES,), is_counted=False
 )
-MEDIA_ENTRIES = EntryKind(
-    6,
-    "media_index",
-    "M",
-    ("title", "text"),
-    "AD",
-    (
-        f"""SELECT c.id, coalesce(m.title_seg, m.title), coalesce(c.text_seg, c.text)
-        FROM chunks c JOIN media m ON m.id = c.id >> {CHUNK_BITS}
-        WHERE m.deleted = 0 AND c.id = ANY(CAST(?1 AS BIGINT[]))""",
-    ),
-)
+MEDIA_ENTRIES = EntryKind(6, "media_index", "M", ("title", "text"), "AD", (_CHUNKS,))
 ENTRY_KINDS = {kind.index: kind for kind in (*TABLE_ENTRIES.values(), CHAT_ENTRIES, HUMAN_ONLY_ENTRIES, MEDIA_ENTRIES)}
 
 
@@ -172,28 +212,26 @@ _ADD_WORDS = Insert("index_words", "word", "unnest(CAST(? AS TEXT[]))", key="*")
 def read_forms(connection: PostgresConnection, wanted: Mapping[EntryKind, Sequence[int]]) -> Iterator[tuple[Any, ...]]:
     """Yields the kinds and rowids of these entries, and their columns, as far as their rows exist. One statement reads
     them all."""
-    queries: list[tuple[EntryKind, str, Sequence[list[int]]]] = []
     # In order, so that the server plans one statement for each combination of kinds.
-    for kind, rowids in sorted(wanted.items(), key=lambda one: one[0].number):
-        for sql in kind.sources:
-            # The entries of titles have the negative rowids of conversations.
-            is_titles = "?2" in sql
-            if own := [rowid for rowid in rowids if (rowid < 0) is is_titles]:
-                queries.append((kind, sql, (own, [-rowid for rowid in own]) if is_titles else (own,)))
+    queries = [
+        (kind, rows.select, own)
+        for kind, rowids in sorted(wanted.items(), key=lambda one: one[0].number)
+        for rows in kind.rows
+        if (own := rows.own(rowids))
+    ]
     if len(queries) == 1:
-        [(kind, sql, parameters)] = queries
-        yield from [(kind, *row) for row in connection.execute(sql, parameters)]
+        [(kind, sql, own)] = queries
+        yield from [(kind, *row) for row in connection.execute(sql, (own,))]
     elif queries:
-        sql = _select_together(tuple([(sql, len(parameters)) for _, sql, parameters in queries]))
-        values = [value for _, _, parameters in queries for value in parameters]
-        [texts] = connection.execute(sql, values).fetchall()
+        sql = _select_together(tuple([sql for _, sql, _ in queries]))
+        [texts] = connection.execute(sql, [own for _, _, own in queries]).fetchall()
         for (kind, _, _), text in zip(queries, texts, strict=True):
             yield from [(kind, *row) for row in decode_rows(text)]
 
 
 @lru_cache
-def _select_together(queries: tuple[tuple[str, int], ...]) -> str:
-    return f"SELECT {', '.join(rows_as_json(queries))}"
+def _select_together(queries: tuple[str, ...]) -> str:
+    return f"SELECT {', '.join(rows_as_json((sql, 1) for sql in queries))}"
 
 
 def index_rows(connection: "LibraryConnection", kind: EntryKind, rowids: Iterable[int]) -> None:

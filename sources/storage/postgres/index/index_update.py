@@ -5,7 +5,7 @@ Until then the index contains both forms.
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -47,15 +47,6 @@ _BATCH_ROWS = 200
 # A batch of long texts takes longer than other writes.
 _BATCH_EXTRA_MS = 60_000
 _TABLES = tuple(table for tables in segmented_tables(POSTGRES).values() for table in tables)
-_OWN_ROW = "WHERE r.id = index_entries.id"
-_ROWS_OF_KINDS = {
-    **{kind: f"SELECT 1 FROM {table} r {_OWN_ROW} AND r.deleted = 0" for table, kind in TABLE_ENTRIES.items()},
-    MEDIA_ENTRIES: f"SELECT 1 FROM chunks r {_OWN_ROW}",
-    HUMAN_ONLY_ENTRIES: f"SELECT 1 FROM messages r {_OWN_ROW} AND r.deleted = 0 AND r.human_only = 1",
-    CHAT_ENTRIES: f"""
-        SELECT 1 FROM messages r {_OWN_ROW} AND r.deleted = 0 AND r.human_only = 0
-        UNION ALL SELECT 1 FROM conversations r WHERE r.id = -index_entries.id AND r.deleted = 0""",
-}
 
 
 async def reindex_library(database: "PostgresDatabase") -> dict[str, int]:
@@ -64,8 +55,8 @@ async def reindex_library(database: "PostgresDatabase") -> dict[str, int]:
     def remove_unused(connection: LibraryConnection) -> None:
         # Words, which the entries of the batches add again, and entries without a row.
         connection.execute(Delete("index_words"))
-        for kind, rows in _ROWS_OF_KINDS.items():
-            connection.execute(Delete("index_entries", f"kind = {kind.number:d} AND NOT EXISTS ({rows})"))
+        for kind in ENTRY_KINDS.values():
+            connection.execute(Delete("index_entries", kind.without_row))
 
     def count_entries(connection: LibraryConnection) -> dict[str, int]:
         rows = connection.execute("SELECT kind, count(*) FROM index_entries GROUP BY kind").fetchall()
@@ -83,28 +74,11 @@ async def reindex_library(database: "PostgresDatabase") -> dict[str, int]:
     return await database.read(_SOURCE, count_entries)
 
 
-_NO_ENTRY = "NOT EXISTS (SELECT 1 FROM index_entries e WHERE e.id = r.id AND e.kind = {})"
-# Rows that must have an entry and have none.
-_ROWS_WITHOUT_ENTRY = (
-    *(
-        f"SELECT count(*) FROM {table} r WHERE r.deleted = 0 AND {_NO_ENTRY.format(kind.number)}"
-        for table, kind in TABLE_ENTRIES.items()
-    ),
-    f"""SELECT count(*) FROM chunks r JOIN media m ON m.id = r.id >> {CHUNK_BITS}
-        WHERE m.deleted = 0 AND {_NO_ENTRY.format(MEDIA_ENTRIES.number)}""",
-    *(
-        f"""SELECT count(*) FROM messages r JOIN conversations c ON c.id = r.conversation_id
-        WHERE r.deleted = 0 AND c.deleted = 0 AND r.human_only = {human_only} AND {_NO_ENTRY.format(kind.number)}"""
-        for human_only, kind in enumerate((CHAT_ENTRIES, HUMAN_ONLY_ENTRIES))
-    ),
-)
-
-
 async def check_index(database: "PostgresDatabase") -> dict[str, int]:
     """Reads every text. Returns how many texts are indexed in another form, how many rows have no entry, and how many
     entries have no row."""
 
-    def count(queries: Collection[str], connection: LibraryConnection) -> int:
+    def count(queries: Iterable[str], connection: LibraryConnection) -> int:
         return sum(connection.execute(query).fetchall()[0][0] for query in queries)
 
     def compare(table: SegmentedTable, after: int, connection: LibraryConnection) -> tuple[int, int | None]:
@@ -118,14 +92,12 @@ async def check_index(database: "PostgresDatabase") -> dict[str, int]:
         while last is not None:
             others, last = await database.read(_SOURCE, partial(compare, table, last), _BATCH_EXTRA_MS)
             forms += others
-    entries = [
-        f"SELECT count(*) FROM index_entries WHERE kind = {kind.number:d} AND NOT EXISTS ({rows})"
-        for kind, rows in _ROWS_OF_KINDS.items()
-    ]
+    missing = [query for kind in ENTRY_KINDS.values() for query in kind.without_entry]
+    surplus = [f"SELECT count(*) FROM index_entries WHERE {kind.without_row}" for kind in ENTRY_KINDS.values()]
     return {
         "texts": forms,
-        "rows": await database.read(_SOURCE, partial(count, _ROWS_WITHOUT_ENTRY), _BATCH_EXTRA_MS),
-        "entries": await database.read(_SOURCE, partial(count, entries), _BATCH_EXTRA_MS),
+        "rows": await database.read(_SOURCE, partial(count, missing), _BATCH_EXTRA_MS),
+        "entries": await database.read(_SOURCE, partial(count, surplus), _BATCH_EXTRA_MS),
     }
 
 

@@ -2,8 +2,7 @@
 
 # About this package: Read `collection` first: items are read and written through its `_read`, `_write` and `_remove`,
 # which apply deadlines and quotas, and searched in `run_search`. `items` and `chats` add what single kinds need. Each
-# engine combines these classes with its own connection and statistics (`sqlite/collections.py`,
-# `postgres/collections.py`).
+# engine combines these classes with its own connection and statistics (`library.collection_classes`).
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 

@@ -2,9 +2,12 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
+from auth.context import RequestContext
 from config.errors import NotFound
 from sources.drafts import CharacterDraft
 from sources.records import OBSERVATION, Character
@@ -12,14 +15,16 @@ from sources.storage.collections import items
 from sources.storage.collections.chats import Chats
 from sources.storage.collections.collection import (
     ItemCollection,
+    StorageSettings,
     UserDatabase,
     read_method,
     write_method,
 )
 from sources.storage.contract import FollowedCounts, FollowedFile, FollowedItem, LibraryUsage
 from sources.storage.quota import UserQuota
+from sources.storage.shared_part import permitted_sources
+from sources.storage.tables.kind_tables import PLAIN_TABLES
 from sources.storage.tables.sql import Delete, Insert, SqlConnection, SqlRows, json_array, placeholders
-from sources.storage.tables.validation import FieldLimits
 
 # -- followed files ----------------------------------------------------------------------------------------------------
 # What is known about the files of followed sources, stored next to the items that were read from them.
@@ -165,17 +170,46 @@ def _remove(connection: SqlConnection, follow: str, name: bytes | None) -> None:
     connection.execute(Delete("followed_items", "follow = ? AND name = ?"), (follow, name))
 
 
-class StoredLibrary:
-    """Implements `Library` of the storage contract, except for `collection` and `corpus`. Each engine sets these:
-    `_tables` has what is not an item, and `_sources` are those that the caller's credential permits; None for all."""
+def collection_classes(stored: type[Any], chats: type[Any]) -> Mapping[str, type[Any]]:
+    """Returns the classes of an engine's collections by source: `stored`, its way to store and search, joined with what
+    each kind adds. Most kinds need no more than their declaration."""
+    kinds: dict[str, type[Any]] = {
+        **dict.fromkeys(PLAIN_TABLES, ItemCollection),
+        "notes": items.Notes,
+        "media": items.Media,
+        "prompts": items.Prompts,
+        "observations": items.Observations,
+    }
+    classes = {kind: type(f"{stored.__name__}Of{kind.__name__}", (stored, kind), {}) for kind in kinds.values()}
+    return {**{source: classes[kind] for source, kind in kinds.items()}, "chats": chats}
 
-    _tables: UserDatabase
-    _quota: UserQuota
-    _limits: FieldLimits
-    _sources: frozenset[str] | None
+
+class StoredLibrary:
+    """Implements `Library` of the storage contract, except for `corpus`. `collections` are the classes of an engine by
+    source, and `database` is what they read and write. `tables` has what is not an item."""
+
+    collections: Mapping[str, type[Any]]
+
+    def __init__(
+        self, database: Any, tables: UserDatabase, quota: UserQuota, settings: StorageSettings, context: RequestContext
+    ) -> None:
+        self._database = database
+        self._tables = tables
+        self._quota = quota
+        # Those that the caller's credential permits; None for all.
+        self._sources = permitted_sources(context)
+        self._settings = settings if self._sources is None else replace(settings, sources=self._sources)
+        self._context = context
 
     def collection(self, source: str) -> Any:
-        raise NotImplementedError
+        if self._sources is not None:
+            self._require_source(source)
+        if source not in self.collections:
+            raise NotFound("source", source)
+        context = self._context
+        return self.collections[source](
+            source, self._database, self._settings, context.client_id, is_agent=context.is_agent
+        )
 
     @property
     def notes(self) -> items.Notes:
@@ -210,11 +244,11 @@ class StoredLibrary:
     @property
     def agents(self) -> items.Agents:
         self._require_source("chats")
-        return items.Agents(self._tables, self._limits)
+        return items.Agents(self._tables, self._settings.limits)
 
     @property
     def bookmarks(self) -> items.Bookmarks:
-        return items.Bookmarks(self._tables, self._limits)
+        return items.Bookmarks(self._tables, self._settings.limits)
 
     @property
     def followed_files(self) -> FollowedFiles:

@@ -7,28 +7,24 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any
-
-from msgspec.structs import replace
 
 from auth.context import RequestContext
 from auth.postgres_control import CONTROL_SCHEMA_NAME, migrate_control
 from auth.quotas import Quotas, apply_overrides
-from config.errors import NotFound, Overloaded, Unavailable
+from config.errors import Overloaded, Unavailable
 from config.paths import UserId
 from config.postgres.connection import Transaction
 from config.postgres.errors import postgres_errors
 from config.settings import Settings
 from config.times import steady_time
 from sources import records
-from sources.drafts import ConversationDraft, MediaDraft, NoteDraft, ObservationDraft, PromptDraft
+from sources.drafts import ConversationDraft
 from sources.query import ParsedQuery
 from sources.semantic.model import ModelInfo
 from sources.semantic.service import SemanticService
-from sources.storage.collections import items
 from sources.storage.collections.chats import Chats, exact_hits, message_hits
-from sources.storage.collections.collection import IdT, ItemCollection, SearchWork, StorageSettings, StoredCollection
-from sources.storage.collections.library import StoredLibrary
+from sources.storage.collections.collection import IdT, SearchWork, StorageSettings, StoredCollection
+from sources.storage.collections.library import StoredLibrary, collection_classes
 from sources.storage.contract import Corpus, EmbeddingState, ExactSearch, LibrariesState, Library, MessageSearch, Search
 from sources.storage.embedding import EmbeddedBatch, EmbeddingScheduler, embed_batch
 from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobGroup, JobQueue, charged_to, job_group
@@ -47,9 +43,8 @@ from sources.storage.postgres.vectors.vector_tables import VectorExtensionMemory
 from sources.storage.search.engine import QueryVector
 from sources.storage.search.text_search import TextSearch
 from sources.storage.search.vocabulary import SEARCH_VOCABULARY_MIB, VocabularyMemory
-from sources.storage.shared_part import permitted_sources, shared_part
+from sources.storage.shared_part import shared_part
 from sources.storage.tables.item_table import DraftT, RecordT
-from sources.storage.tables.kind_tables import PLAIN_TABLES
 from sources.storage.tables.sql import SqlConnection
 
 # -- collections -------------------------------------------------------------------------------------------------------
@@ -116,26 +111,6 @@ class PostgresCollection(StoredCollection[RecordT, DraftT, IdT]):
         return await self._read(lambda connection: int(connection.execute(sql, parameters).fetchone()[0]))
 
 
-class PostgresNotes(PostgresCollection[records.Note, NoteDraft, str], items.Notes):
-    pass
-
-
-class PostgresMedia(PostgresCollection[records.MediaItem, MediaDraft, int], items.Media):
-    pass
-
-
-class PostgresPrompts(PostgresCollection[records.SavedPrompt, PromptDraft, int], items.Prompts):
-    pass
-
-
-class PostgresObservations(PostgresCollection[records.Observation, ObservationDraft, str], items.Observations):
-    pass
-
-
-class PostgresItems(PostgresCollection[RecordT, DraftT, IdT], ItemCollection[RecordT, DraftT, IdT]):
-    """The items of a kind that needs no more than its declaration."""
-
-
 class PostgresChats(PostgresCollection[records.Conversation, ConversationDraft, str], Chats):
     human_only_target = TARGETS["human_only"]
 
@@ -169,38 +144,19 @@ class PostgresChats(PostgresCollection[records.Conversation, ConversationDraft, 
         return await self._read(work)
 
 
-# By source.
-COLLECTIONS: Mapping[str, type[PostgresCollection[Any, Any, Any]]] = {
-    **dict.fromkeys(PLAIN_TABLES, PostgresItems),
-    "notes": PostgresNotes,
-    "media": PostgresMedia,
-    "chats": PostgresChats,
-    "prompts": PostgresPrompts,
-    "observations": PostgresObservations,
-}
-
-
 # -- libraries ---------------------------------------------------------------------------------------------------------
 
 
 class PostgresLibrary(StoredLibrary):
-    def __init__(self, database: PostgresDatabase, settings: StorageSettings, context: RequestContext) -> None:
-        self._tables, self._quota, self._database = database, database.quota, database
-        self._sources = permitted_sources(context)
-        self._settings = settings if self._sources is None else replace(settings, sources=self._sources)
-        self._limits = settings.limits
-        self._context = context
+    collections = collection_classes(PostgresCollection, PostgresChats)
 
-    def collection(self, source: str) -> Any:
-        self._require_source(source)
-        if source not in COLLECTIONS:
-            raise NotFound("source", source)
-        context = self._context
-        return COLLECTIONS[source](source, self._database, self._settings, context.client_id, is_agent=context.is_agent)
+    def __init__(self, database: PostgresDatabase, settings: StorageSettings, context: RequestContext) -> None:
+        super().__init__(database, database, database.quota, settings, context)
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
         statistics = EntryStatistics(self._database.counts, self._sources)
-        return await self._database.read("library", partial(statistics.corpus, query), deadline_ms)
+        corpus: Corpus = await self._database.read("library", partial(statistics.corpus, query), deadline_ms)
+        return corpus
 
 
 # A library that is open takes a few kilobytes: its tenant and its quota.

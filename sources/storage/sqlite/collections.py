@@ -4,27 +4,24 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
-
-from msgspec.structs import replace
+from typing import TypeVar
 
 from auth.context import RequestContext
-from config.errors import NotFound, SourceTimeout
+from config.errors import SourceTimeout
 from config.paths import DataRoot, UserId
 from sources import records
-from sources.drafts import ConversationDraft, MediaDraft, NoteDraft, ObservationDraft, PromptDraft
+from sources.drafts import ConversationDraft
 from sources.query import ParsedQuery
 from sources.semantic.model import ModelInfo
 from sources.semantic.service import SemanticService
-from sources.storage.collections import collection, items
+from sources.storage.collections import collection
 from sources.storage.collections.chats import Chats, exact_hits, message_hits
-from sources.storage.collections.library import StoredLibrary
+from sources.storage.collections.library import StoredLibrary, collection_classes
 from sources.storage.contract import Corpus, ExactSearch, MessageSearch
 from sources.storage.quota import UserQuota
 from sources.storage.search.text_search import TextSearch
-from sources.storage.shared_part import permitted_sources
 from sources.storage.sqlite.connection.connection import JobConnection, Work
 from sources.storage.sqlite.connection.database import Database, FileMeter, LibraryReader
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
@@ -38,7 +35,6 @@ from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 from sources.storage.sqlite.vectors.vector_tables import VectorMemory, vector_tables
 from sources.storage.tables import sql
 from sources.storage.tables.item_table import DraftT, RecordT, WriteContext
-from sources.storage.tables.kind_tables import PLAIN_TABLES
 
 T = TypeVar("T")
 
@@ -198,39 +194,6 @@ def _remaining_ms(due: float) -> int:
     return max(1, int((due - time.monotonic()) * 1000))
 
 
-class SqliteNotes(SqliteCollection[records.Note, NoteDraft, str], items.Notes):
-    pass
-
-
-class SqliteMedia(SqliteCollection[records.MediaItem, MediaDraft, int], items.Media):
-    pass
-
-
-class SqlitePrompts(SqliteCollection[records.SavedPrompt, PromptDraft, int], items.Prompts):
-    pass
-
-
-class SqliteObservations(SqliteCollection[records.Observation, ObservationDraft, str], items.Observations):
-    pass
-
-
-class SqliteItems(
-    SqliteCollection[RecordT, DraftT, collection.IdT], collection.ItemCollection[RecordT, DraftT, collection.IdT]
-):
-    """The items of a kind that needs no more than its declaration."""
-
-
-# By source.
-_COLLECTIONS: Mapping[str, type[SqliteCollection[Any, Any, Any]]] = {
-    **dict.fromkeys(PLAIN_TABLES, SqliteItems),
-    "notes": SqliteNotes,
-    "media": SqliteMedia,
-    "chats": SqliteChats,
-    "prompts": SqlitePrompts,
-    "observations": SqliteObservations,
-}
-
-
 # -- library -----------------------------------------------------------------------------------------------------------
 # One user's library: three files, and the collections in them on behalf of one client.
 
@@ -271,22 +234,11 @@ class UserDatabases:
 
 
 class SqliteLibrary(StoredLibrary):
-    def __init__(self, databases: UserDatabases, settings: SqliteSettings, context: RequestContext) -> None:
-        self._tables, self._quota, self._databases = databases.chacha, databases.quota, databases
-        self._sources = context.principal.sources if context.library is None else permitted_sources(context)
-        self._settings = settings if self._sources is None else replace(settings, sources=self._sources)
-        self._limits = settings.limits
-        self._context = context
+    collections = collection_classes(SqliteCollection, SqliteChats)
 
-    def collection(self, source: str) -> Any:
-        if self._sources is not None:
-            self._require_source(source)
-        if source not in _COLLECTIONS:
-            raise NotFound("source", source)
-        context = self._context
-        return _COLLECTIONS[source](
-            source, self._databases, self._settings, context.client_id, is_agent=context.is_agent
-        )
+    def __init__(self, databases: UserDatabases, settings: SqliteSettings, context: RequestContext) -> None:
+        super().__init__(databases, databases.chacha, databases.quota, settings, context)
+        self._databases = databases
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
         statistics = self._databases.reader.statistics(self._sources)

@@ -63,10 +63,9 @@ class FixedValues(Struct, frozen=True, kw_only=True):
     """Values that operators cannot change. They are not constants next to the code because tests run servers with
     others, to reach a limit or an interval quickly."""
 
-    # PostgreSQL. A statement may take as long as its call (0). From so many passages of a source, an HNSW index, which
-    # can miss some, is faster than comparing all of them.
+    # PostgreSQL. From so many passages of a source, an HNSW index, which can miss some, is faster than comparing all of
+    # them.
     postgres_connect_timeout_s: float = 5
-    postgres_statement_timeout_ms: int = 0
     postgres_hnsw_min_passages: int = 50_000
     # SQLite: as many jobs as CPU cores (0). More would only wait for each other.
     library_jobs_max: int = 0

@@ -126,7 +126,6 @@ def open_libraries(
     options = PostgresOptions(
         **structs.asdict(connection_options(settings)),
         connections=settings.postgres_connections,
-        statement_timeout_ms=settings.fixed.postgres_statement_timeout_ms,
         lock_timeout_ms=_POSTGRES_LOCK_TIMEOUT_MS,
         idle_timeout_ms=_POSTGRES_IDLE_TIMEOUT_MS,
     )

@@ -25,7 +25,6 @@ from config.postgres.connection import (
 from config.postgres.errors import (
     driver_errors,
     error_code,
-    is_canceled,
     is_connection_lost,
     is_lock_timeout,
     storage_error,
@@ -372,14 +371,6 @@ class UnconfirmedWrite(StorageError):
         )
 
 
-class StatementTimeout(SourceTimeout):
-    """One statement of a call took longer than the setting allows, before the call's own deadline."""
-
-    def __init__(self, source: str, limit_ms: int) -> None:
-        super().__init__(source, limit_ms)
-        self.message = f"{source}: a statement took longer than {limit_ms} ms"
-
-
 def job_errors() -> tuple[type[Exception], ...]:
     """Returns the errors that a job can fail with, apart from those that its work raises itself."""
     return (StatementInterrupted, TimeoutError, LibraryRemoved, *driver_errors())
@@ -390,13 +381,8 @@ def is_repeatable(error: BaseException) -> bool:
     return is_connection_lost(error) or error_code(error) in (*_DEADLOCK_OR_SERIALIZATION, _OUTDATED_STATEMENT)
 
 
-def translate(
-    error: Exception, source: str, deadline_ms: int, statement_timeout_ms: int | None = None
-) -> FlorilegiumError:
-    """Returns the error to raise for a failed read or write of `source`, which had `deadline_ms` to finish, and
-    `statement_timeout_ms` for each statement if that is less."""
-    if statement_timeout_ms is not None and is_canceled(error.__cause__):
-        return StatementTimeout(source, statement_timeout_ms)
+def translate(error: Exception, source: str, deadline_ms: int) -> FlorilegiumError:
+    """Returns the error to raise for a failed read or write of `source`, which had `deadline_ms` to finish."""
     if isinstance(error, StatementInterrupted | TimeoutError):
         return SourceTimeout(source, deadline_ms)
     if is_lock_timeout(error):

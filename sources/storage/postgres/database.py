@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 from loguru import logger
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from auth.postgres_control import CONTROL_SCHEMA_NAME
 from auth.quotas import UserLimits
@@ -75,10 +76,9 @@ _VECTORS_MAX_MS = 120_000
 
 
 class PostgresOptions(ConnectionOptions, frozen=True, kw_only=True):
-    """`connections` is the number of threads, each of which has one connection. 0 means no limit of a timeout."""
+    """`connections` is the number of threads, each of which has one connection."""
 
     connections: int = 9
-    statement_timeout_ms: int = 0
     lock_timeout_ms: int = 2_000
     idle_timeout_ms: int = 10_000
 
@@ -111,7 +111,7 @@ class PostgresDatabase:
         self._background_reader = JobLane()
         self._writer = JobLane()
         self._joint_reads = JointReads(self._run_joint_read)
-        self._opening: asyncio.Task[str] | None = None
+        self._opening = asyncio.Lock()
         # When the used bytes were measured, the number of writes since, and what a write added on average before.
         self._bytes, self._measured_at, self._writes, self._bytes_per_write = 0, float("-inf"), 0, 0
         self.quota = UserQuota(self, options.quota)
@@ -135,9 +135,7 @@ class PostgresDatabase:
                     try:
                         return await self._joint_reads.read(group.call, work, deadline_ms / 1000)
                     except job_errors() as error:
-                        raise translate(
-                            error, source, deadline_ms, self._statement_timeout_ms("read", deadline_ms)
-                        ) from error
+                        raise translate(error, source, deadline_ms) from error
             return await self._run(source, work, deadline_ms, "read")
 
     async def _run_joint_read(self, joint: JointRead) -> None:
@@ -302,7 +300,7 @@ class PostgresDatabase:
             )
         except job_errors() as error:
             if not is_known or not isinstance(error, LibraryRemoved):
-                raise translate(error, source, deadline_ms, self._statement_timeout_ms(mode, deadline_ms)) from error
+                raise translate(error, source, deadline_ms) from error
         self._forget_tenant()
         return await self._run(source, work, deadline_ms, mode)
 
@@ -315,56 +313,38 @@ class PostgresDatabase:
         self, mode: TransactionMode, tenant: str | None, remaining_ms: int, *, known_version: str = ""
     ) -> Transaction:
         """Without a tenant, it begins in the control data, where it is looked up."""
-        options = self._options
-        make = (
-            Transaction
-            if tenant is None
-            else partial(
-                LibraryTransaction,
-                tenant=tenant,
-                mode=mode,
-                has_role=options.schemas.has_role,
-                known_version=known_version,
-            )
-        )
-        transaction: Transaction = make(
+        options = self._options.connection
+        limits = Transaction(
             schema=CONTROL_SCHEMA_NAME if tenant is None else "",
             is_read_only=mode == "read",
-            statement_timeout_ms=self._statement_timeout_ms(mode, remaining_ms) or remaining_ms,
-            lock_timeout_ms=options.connection.lock_timeout_ms,
-            idle_timeout_ms=options.connection.idle_timeout_ms,
+            statement_timeout_ms=remaining_ms,
+            lock_timeout_ms=options.lock_timeout_ms,
+            idle_timeout_ms=options.idle_timeout_ms,
         )
-        return transaction
-
-    def _statement_timeout_ms(self, mode: TransactionMode, remaining_ms: int) -> int | None:
-        """Returns the limit of one statement, if it is less than the remaining time of the call. Work on vectors is in
-        the background and has no other limit than its deadline."""
-        limit_ms = self._options.connection.statement_timeout_ms if mode != "vectors" else 0
-        return limit_ms if 0 < limit_ms < remaining_ms else None
+        if tenant is None:
+            return limits
+        return LibraryTransaction(
+            **asdict(limits),
+            tenant=tenant,
+            mode=mode,
+            has_role=self._options.schemas.has_role,
+            known_version=known_version,
+        )
 
     async def _open(self, source: str) -> str:
-        """Concurrent callers share one attempt, which continues if they are cancelled."""
-        if self._opening is None:
+        """Concurrent callers wait for the first."""
+        async with self._opening:
+            if self._tenant is not None:
+                return self._tenant
+            await self._options.prepare()
             # Not in the background, even if it begins there: a call may have to wait for it.
             group = CURRENT_GROUP.get()
             with job_group((group and group.call) or JobGroup()):
-                self._opening = asyncio.create_task(self._find_tenant(source))
-
-            def end_opening(task: asyncio.Task[str]) -> None:
-                self._opening = None
-                if not task.cancelled():
-                    task.exception()  # the caller may have been cancelled
-
-            self._opening.add_done_callback(end_opening)
-        return await asyncio.shield(self._opening)
-
-    async def _find_tenant(self, source: str) -> str:
-        await self._options.prepare()
-        find_or_create = partial(self._options.schemas.open, self.user_id)
-        self._tenant, is_new = tenant, _ = await self.run_control(source, find_or_create)
-        if not is_new:
-            self.index_update.start()
-        return tenant
+                find_or_create = partial(self._options.schemas.open, self.user_id)
+                self._tenant, is_new = tenant, _ = await self.run_control(source, find_or_create)
+            if not is_new:
+                self.index_update.start()
+            return tenant
 
     async def run_control(self, source: str, work: LibraryWork[T]) -> T:
         """Runs work on the table that maps users to tenants."""

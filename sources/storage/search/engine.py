@@ -367,21 +367,25 @@ class TierSql(Struct, frozen=True):
         other entries."""
 
     @abstractmethod
-    def select_extremes(self) -> Statement:
-        """Selects the best and the worst rank of an item."""
-
-    @abstractmethod
     def select_items(self) -> Statement:
         """Selects the items of all entries as one JSON array; fetching single rows would acquire the interpreter lock
         for each."""
 
     @abstractmethod
-    def count_entries_of(self, items: Sequence[int]) -> Statement:
-        """Counts the entries of each of these items that match, whatever the filter is."""
-
-    @abstractmethod
     def select_texts_of(self, item: int, limit: int, *, is_ranked: bool) -> Statement:
         """Selects the rowids of the entries of an item whose own text matches, and not only the title."""
+
+    def select_extremes(self) -> Statement:
+        """Selects the best and the worst rank of an item."""
+        sql, parameters = self._ranked_entries()
+        items = f"SELECT min(rank) AS rank FROM ({sql}) AS entry GROUP BY number >> {self.item_bits}"
+        return f"SELECT min(rank), max(rank) FROM ({items}) AS item", parameters
+
+    def count_entries_of(self, items: Sequence[int]) -> Statement:
+        """Counts the entries of each of these items that match, whatever the filter is."""
+        sql, parameters = self._all_matching(is_joined=False)
+        sql = f"{sql} AND {self._item} IN ({self._listed_numbers}) GROUP BY 1"
+        return f"SELECT {self._item}, count(*) {sql}", (*parameters, json_array(items))
 
     def select_any(self) -> Statement:
         """Selects whether there is an entry at all."""
@@ -394,7 +398,38 @@ class TierSql(Struct, frozen=True):
 
     def count_items(self) -> Statement:
         sql, parameters = self._matching()
-        return f"SELECT count(DISTINCT {self._rowid} >> {self.item_bits}) {sql}", parameters
+        return f"SELECT count(DISTINCT {self._item}) {sql}", parameters
+
+    def _boosted_rank(self) -> Statement:
+        """The SQL expression of a rank that also depends on when a row was `created`. The better of two ranks is the
+        more negative one."""
+        if not self.boost:
+            return "rank", ()
+        cases = " ".join(["WHEN created >= ? AND created < ? THEN CAST(? AS DOUBLE PRECISION)"] * len(self.boost))
+        values = [value for period in self.boost for value in (period.start, period.end, period.factor)]
+        return f"rank * CASE {cases} ELSE 1 END", tuple(values)
+
+    def _matching(self) -> Statement:
+        """Returns the SQL from FROM on."""
+        is_joined = bool(self.filter.conditions or self.tier.order == "recent" or self.boost)
+        sql, parameters = self._all_matching(is_joined=is_joined)
+        sql, parameters = sql + self.filter.sql, (*parameters, *self.filter.parameters)
+        if self.tier.excluded:
+            condition, values = self._is_not_excluded()
+            sql, parameters = f"{sql} AND {condition}", (*parameters, *values)
+        if self.skipped:
+            sql = f"{sql} AND {self._item} NOT IN ({self._listed_numbers})"
+            parameters = (*parameters, json_array(self.skipped))
+        return sql, parameters
+
+    @property
+    def _item(self) -> str:
+        """The SQL expression of the item of an entry."""
+        return f"{self._rowid} >> {self.item_bits}"
+
+    @property
+    def _listed_numbers(self) -> str:
+        return f"SELECT CAST(value AS BIGINT) FROM {self.target.dialect.listed()}"
 
     @property
     @abstractmethod
@@ -402,8 +437,17 @@ class TierSql(Struct, frozen=True):
         """The SQL expression of the rowid of an entry."""
 
     @abstractmethod
-    def _matching(self) -> Statement:
-        """Returns the SQL from FROM on."""
+    def _ranked_entries(self) -> Statement:
+        """Selects the rowid as `number` and the `rank` of each entry."""
+
+    @abstractmethod
+    def _all_matching(self, *, is_joined: bool) -> Statement:
+        """Returns the SQL from FROM on for the matches of the tier, whatever the filter is. If `is_joined`, `r` can be
+        used in conditions."""
+
+    @abstractmethod
+    def _is_not_excluded(self) -> Statement:
+        """The condition that an entry does not belong to the previous tier."""
 
 
 class SearchEngine(Protocol):

@@ -23,11 +23,10 @@ from sources.storage.postgres.search.tsquery import (
 from sources.storage.search.engine import EntryRow, SearchTarget, TierSql, select_page
 from sources.storage.search.targets import MessageContext, search_targets
 from sources.storage.tables.dialect import POSTGRES, POSTGRES_JSON
-from sources.storage.tables.sql import SqlFilter, Statement, either, json_array
+from sources.storage.tables.sql import SqlFilter, Statement, either
 from sources.storage.tables.validation import is_storable
 from sources.text.segmentation import contains_literal, literal_form
 
-_LISTED_NUMBERS = f"SELECT CAST(value AS BIGINT) FROM {POSTGRES.listed()}"
 _LABELS = "DCBA"
 
 
@@ -35,14 +34,9 @@ class EntrySql(TierSql, frozen=True):
     """The rank is the negative of `ts_rank`, so that lower is better, as for bm25."""
 
     def select_entries(self, limit: int, offset: int) -> Statement:
-        sql, parameters = self._entries(self.target.created_at if self.boost else "")
+        sql, parameters = self._ranked_entries()
         is_first = "is_first DESC, " if self.tier.first else ""
-        boosted: list[str | float] = []
-        rank = "rank"
-        if self.boost:
-            cases = " ".join(["WHEN created >= ? AND created < ? THEN CAST(? AS DOUBLE PRECISION)"] * len(self.boost))
-            rank = f"rank * CASE {cases} ELSE 1 END"
-            boosted = [value for period in self.boost for value in (period.start, period.end, period.factor)]
+        rank, boosted = self._boosted_rank()
         order = {
             "rank": f"{is_first}{rank}, number DESC",
             "newest": "number DESC",
@@ -80,23 +74,9 @@ class EntrySql(TierSql, frozen=True):
             parameters = (items_max, *parameters)
         return f"{select_page(self.target.select, wanted, 'number')} ORDER BY wanted.place", parameters
 
-    def select_extremes(self) -> Statement:
-        sql, parameters = self._entries()
-        items = f"SELECT min(rank) AS rank FROM ({sql}) AS entry GROUP BY number >> {self.item_bits}"
-        return f"SELECT min(rank), max(rank) FROM ({items}) AS item", parameters
-
     def select_items(self) -> Statement:
         sql, parameters = self._matching()
-        item = f"{self._rowid} >> {self.item_bits}"
-        return f"SELECT coalesce(CAST(json_agg({item}) AS TEXT), '[]') {sql}", parameters
-
-    def count_entries_of(self, items: Sequence[int]) -> Statement:
-        item = f"{self._rowid} >> {self.item_bits}"
-        sql = (
-            f"SELECT {item}, count(*) FROM matched_entries e WHERE e.tsv @@ {MATCH} "
-            f"AND {item} IN ({_LISTED_NUMBERS}) GROUP BY 1"
-        )
-        return sql, (self._for_index(self.tier.match), json_array(items))
+        return f"SELECT coalesce(CAST(json_agg({self._item}) AS TEXT), '[]') {sql}", parameters
 
     def select_texts_of(self, item: int, limit: int, *, is_ranked: bool) -> Statement:
         labels = "".join(sorted(set(self._kind.labels[1:])))
@@ -125,7 +105,7 @@ class EntrySql(TierSql, frozen=True):
     def _rank(self) -> str:
         return f"-ts_rank(CAST('{_label_weights(self._kind.labels, self.target.weights)}' AS REAL[]), e.tsv, {MATCH})"
 
-    def _entries(self, created_at: str = "") -> Statement:
+    def _ranked_entries(self) -> Statement:
         sql, parameters = self._matching()
         rank, is_first = "NULL", "0"
         selected: list[str | int | float] = []
@@ -135,30 +115,21 @@ class EntrySql(TierSql, frozen=True):
         if self.tier.first:
             is_first = f"CAST(e.tsv @@ {MATCH} AS INTEGER)"
             selected.append(self._for_index(self.tier.first))
-        more = f", {created_at} AS created" if created_at else ""
+        more = f", {self.target.created_at} AS created" if self.boost else ""
         more += f", {self.target.age} AS age" if self.tier.order == "recent" else ""
         columns = f"e.id AS number, CAST({rank} AS DOUBLE PRECISION) AS rank, {is_first} AS is_first{more}"
         return f"SELECT {columns} {sql}", (*selected, *parameters)
 
-    def _matching(self) -> Statement:
-        is_joined = self.filter.conditions or self.tier.order == "recent" or self.boost
+    def _all_matching(self, *, is_joined: bool) -> Statement:
         join = self.target.join_on("e.id") if is_joined else ""
-        sql = f"FROM matched_entries e {join} WHERE e.tsv @@ {MATCH}{self.filter.sql}"
-        parameters = (self._for_index(self.tier.match), *self.filter.parameters)
-        item = f"{self._rowid} >> {self.item_bits}"
-        if self.tier.excluded and not self.item_bits:
-            sql = f"{sql} AND NOT e.tsv @@ {MATCH}"
-            parameters = (*parameters, self._for_index(self.tier.excluded))
-        elif self.tier.excluded:
-            excluded = f"SELECT id >> {self.item_bits} FROM matched_entries WHERE tsv @@ {MATCH}"
-            sql, parameters = (
-                f"{sql} AND {item} NOT IN ({excluded})",
-                (*parameters, self._for_index(self.tier.excluded)),
-            )
-        if self.skipped:
-            sql = f"{sql} AND {item} NOT IN ({_LISTED_NUMBERS})"
-            parameters = (*parameters, json_array(self.skipped))
-        return sql, parameters
+        return f"FROM matched_entries e {join} WHERE e.tsv @@ {MATCH}", (self._for_index(self.tier.match),)
+
+    def _is_not_excluded(self) -> Statement:
+        parameters = (self._for_index(self.tier.excluded),)
+        if not self.item_bits:
+            return f"NOT e.tsv @@ {MATCH}", parameters
+        excluded = f"SELECT id >> {self.item_bits} FROM matched_entries WHERE tsv @@ {MATCH}"
+        return f"{self._item} NOT IN ({excluded})", parameters
 
 
 @cache

@@ -119,13 +119,11 @@ class MatchSql(TierSql, frozen=True):
             parameters = (tier.first, *parameters)
         columns = f"{table}.rowid AS value, {rank} AS rank, {is_first} AS is_first"
         if self.boost:
-            # Ranks are multiplied by the boost of the time in which a row was created. The better of two ranks is the
-            # more negative one. LIMIT as in `select_extremes`.
-            cases = " ".join(["WHEN created >= ? AND created < ? THEN ?"] * len(self.boost))
-            order = order.replace("rank,", f"rank * CASE {cases} ELSE 1 END,")
+            # LIMIT as in `_ranked_entries`.
+            rank, boosted = self._boosted_rank()
+            order = order.replace("rank,", f"{rank},")
             entries = f"SELECT {columns}, {target.created_at} AS created {matching} LIMIT -1"
             page = f"SELECT value, rank, is_first FROM ({entries})"
-            boosted = [value for period in self.boost for value in (period.start, period.end, period.factor)]
             parameters = (*parameters, *boosted)
         else:
             page = f"SELECT {columns} {matching}"
@@ -138,25 +136,9 @@ class MatchSql(TierSql, frozen=True):
         rows: Sequence[EntryRow] = connection.execute(sql, (*parameters, limit, offset)).fetchall()
         return rows
 
-    def select_extremes(self) -> Statement:
-        matching, parameters = self._matching()
-        # LIMIT keeps SQLite from merging the queries: bm25 is available where the index is read, but not when grouping.
-        rank = _rank_sql(self.target.index.table, self.target.weights)
-        entries = f"SELECT {self._rowid} AS value, {rank} AS rank {matching} LIMIT -1"
-        items = f"SELECT min(rank) AS rank FROM ({entries}) GROUP BY value >> {self.item_bits}"
-        return f"SELECT min(rank), max(rank) FROM ({items})", parameters
-
     def select_items(self) -> Statement:
         matching, parameters = self._matching()
-        return f"SELECT json_group_array({self._rowid} >> {self.item_bits}) {matching}", parameters
-
-    def count_entries_of(self, items: Sequence[int]) -> Statement:
-        table, item = self.target.index.table, f"rowid >> {self.item_bits}"
-        sql = (
-            f"SELECT {item}, count(*) FROM {table} WHERE {table} MATCH ? "
-            f"AND {item} IN (SELECT value FROM json_each(?)) GROUP BY 1"
-        )
-        return sql, (self.tier.match, json_array(items))
+        return f"SELECT json_group_array({self._item}) {matching}", parameters
 
     def select_texts_of(self, item: int, limit: int, *, is_ranked: bool) -> Statement:
         table, (_, *columns) = self.target.index.table, self.target.index.columns
@@ -170,21 +152,20 @@ class MatchSql(TierSql, frozen=True):
     def _rowid(self) -> str:
         return f"{self.target.index.table}.rowid"
 
-    def _matching(self) -> Statement:
-        table, tier, where = self.target.index.table, self.tier, self.filter
-        join = self.target.join if where.conditions or tier.order == "recent" or self.boost else ""
-        sql = f"FROM {table} {join} WHERE {table} MATCH ?"
-        parameters = (tier.match, *where.parameters)
-        if where.conditions:
-            sql += where.sql
-        item = f"{table}.rowid >> {self.item_bits}"
-        if tier.excluded:
-            excluded = f"SELECT rowid >> {self.item_bits} FROM (SELECT rowid FROM {table} WHERE {table} MATCH ?)"
-            sql, parameters = f"{sql} AND {item} NOT IN ({excluded})", (*parameters, tier.excluded)
-        if self.skipped:
-            sql = f"{sql} AND {item} NOT IN (SELECT value FROM json_each(?))"
-            parameters = (*parameters, json_array(self.skipped))
-        return sql, parameters
+    def _ranked_entries(self) -> Statement:
+        matching, parameters = self._matching()
+        # LIMIT keeps SQLite from merging the queries: bm25 is available where the index is read, but not when grouping.
+        rank = _rank_sql(self.target.index.table, self.target.weights)
+        return f"SELECT {self._rowid} AS number, {rank} AS rank {matching} LIMIT -1", parameters
+
+    def _all_matching(self, *, is_joined: bool) -> Statement:
+        table = self.target.index.table
+        return f"FROM {table} {self.target.join if is_joined else ''} WHERE {table} MATCH ?", (self.tier.match,)
+
+    def _is_not_excluded(self) -> Statement:
+        table = self.target.index.table
+        excluded = f"SELECT rowid >> {self.item_bits} FROM (SELECT rowid FROM {table} WHERE {table} MATCH ?)"
+        return f"{self._item} NOT IN ({excluded})", (self.tier.excluded,)
 
 
 _NO_FILTER = SqlFilter()

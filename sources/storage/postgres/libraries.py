@@ -117,24 +117,22 @@ class PostgresChats(PostgresCollection[records.Conversation, ConversationDraft, 
     async def find_messages(self, search: MessageSearch) -> records.MessageHits:
         """If all messages of a large library were searched, an index is built for later calls."""
 
-        def work(connection: SqlConnection) -> tuple[records.MessageHits, bool]:
-            assert isinstance(connection, LibraryConnection)
-            found = substring.find(connection, search, is_agent=self._is_agent)
-            return message_hits(connection, found.rowids), found.is_exhausted
+        def work(connection: LibraryConnection) -> tuple[records.MessageHits, bool]:
+            rowids, is_exhausted = substring.find(connection, search, is_agent=self._is_agent)
+            return message_hits(connection, rowids), is_exhausted
 
-        hits, is_exhausted = await self._read(work, search.deadline_ms)
+        hits, is_exhausted = await self._library.read(self.source, work, search.deadline_ms)
         if is_exhausted and search.text and search.conversation_id is None:
             self._library.trigram_index.start(self._settings.scanned_rows_max)
         return hits
 
     async def match_messages(self, search: ExactSearch) -> records.ExactHits:
-        def work(connection: SqlConnection) -> records.ExactHits:
-            assert isinstance(connection, LibraryConnection)
+        def work(connection: LibraryConnection) -> records.ExactHits:
             ranked_rows_max = self._settings.ranked_rows_max
             matches, is_complete = exact.find(connection, search, ranked_rows_max, is_agent=self._is_agent)
             return exact_hits(connection, matches, is_complete=is_complete)
 
-        return await self._read(work, search.deadline_ms)
+        return await self._library.read(self.source, work, search.deadline_ms)
 
     async def change_token(self) -> str:
         def work(connection: SqlConnection) -> str:

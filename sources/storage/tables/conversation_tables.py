@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, structs
 from config.errors import Conflict, InvalidParams
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft
 from sources.records import Conversation, MediaChunk, MediaItem, Message, Segment, is_human_only
-from sources.storage.contract import DEFAULT_NAMESPACE
+from sources.storage.contract import DEFAULT_NAMESPACE, MessageSearch
 from sources.storage.tables import item_table, sql, validation
 from sources.storage.tables.validation import FieldLimits, invalid_field, is_storable
 from sources.text.chunking import TextChunk, split_into_chunks, title_from_text
@@ -48,6 +48,14 @@ def _namespace(limits: FieldLimits, field: str, value: Any) -> str:
 
 def _role(limits: FieldLimits, field: str, value: Any) -> str:
     return validation.short_text(limits, field, value).strip() or UNKNOWN_ROLE
+
+
+def message_filter(search: MessageSearch) -> sql.SqlFilter:
+    """The conditions on messages `m` other than their text and conversation."""
+    times = sql.between("m.created_at", search.date_from, search.date_to)
+    if not search.roles:
+        return times
+    return times & sql.SqlFilter((f"m.role IN ({sql.placeholders(search.roles)})",), search.roles)
 
 
 class ConversationTable(item_table.ItemTable[Conversation, ConversationDraft]):

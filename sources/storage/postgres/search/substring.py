@@ -12,21 +12,20 @@ import asyncio
 import re
 import time
 import unicodedata
-from collections.abc import Collection, Iterator
-from functools import partial
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from loguru import logger
-from msgspec import Struct
 
 from config.errors import FlorilegiumError
 from sources.storage.contract import MessageSearch
 from sources.storage.job_queue import background_jobs
 from sources.storage.postgres.connection import LibraryConnection
-from sources.storage.postgres.jobs import IndexTask, claim, release
+from sources.storage.postgres.jobs import IndexTask
 from sources.storage.postgres.search.tsquery import MATCH, TENANT_MARK, quote_lexeme
-from sources.storage.tables.sql import SAVE_STATE, Delete, Insert, SqlFilter, between, either, equals, placeholders
+from sources.storage.tables.conversation_tables import message_filter
+from sources.storage.tables.sql import SAVE_STATE, Delete, Insert, SqlFilter, either, equals
 from sources.storage.tables.validation import clamp_count, is_storable
 
 if TYPE_CHECKING:
@@ -42,9 +41,6 @@ if TYPE_CHECKING:
 _SOURCE = "chats"
 # How often a library is checked for whether it needs the index.
 _CHECK_S = 60.0
-# A build that failed is tried again after this time.
-_LEASE_S = 3_600
-_LEASE_NAME = "trigram_lease"
 # The row of `state` has the last message that the build has reached, or this.
 STATE_NAME = "trigrams"
 _COMPLETE = "complete"
@@ -117,7 +113,6 @@ class TrigramIndexBuilder(IndexTask):
 
     async def _build(self, messages_min: int) -> None:
         database = self._database
-        owner = database.process_id
 
         def is_needed(connection: LibraryConnection) -> bool:
             has_many = connection.execute(_HAS_MANY, (messages_min,)).fetchone() is not None
@@ -127,28 +122,24 @@ class TrigramIndexBuilder(IndexTask):
             with background_jobs(is_maintenance=True):
                 if not await database.read(_SOURCE, is_needed):
                     return
-                while await database.write_vectors(_SOURCE, partial(_build_batch, owner)):
+                while await database.write_vectors(_SOURCE, _build_batch):
                     pass
         except FlorilegiumError as error:
             # The next build continues after the last batch.
             logger.warning("Building the index for substring searches failed: {}", error.message)
 
 
-def _build_batch(owner: str, connection: LibraryConnection) -> bool:
-    """Returns False if the index is complete, or another process builds it. Writers wait for each batch, and add the
-    messages that they change afterwards."""
-    if not claim(connection, _LEASE_NAME, owner, _LEASE_S):
-        return False
+def _build_batch(connection: LibraryConnection) -> bool:
+    """Returns False if the index is complete. Two processes that build it take turns, as each batch continues after the
+    last one. Writers wait for a batch, and add the messages that they change afterwards."""
     row = connection.execute(_STATE).fetchone()
-    last = 0 if row is None or row[0] == _COMPLETE else int(row[0])
+    if row is not None and row[0] == _COMPLETE:
+        return False
+    last = 0 if row is None else int(row[0])
     rowids = [rowid for (rowid,) in connection.execute(_NEXT, (last, _BATCH_ROWS))]
-    if rowids:
-        index_trigrams(connection, rowids)
-        connection.execute(SAVE_STATE, (STATE_NAME, str(rowids[-1])))
-        return True
-    connection.execute(SAVE_STATE, (STATE_NAME, _COMPLETE))
-    release(connection, _LEASE_NAME, owner)
-    return False
+    index_trigrams(connection, rowids)
+    connection.execute(SAVE_STATE, (STATE_NAME, str(rowids[-1]) if rowids else _COMPLETE))
+    return bool(rowids)
 
 
 # -- search ------------------------------------------------------------------------------------------------------------
@@ -197,26 +188,19 @@ _FOLDED_CATEGORIES = frozenset(("Ll", "Lu", "Lt", "Lm", "Mn", "Nl"))
 _Message = tuple[int, str, str, int]
 
 
-class SubstringRowids(Struct, frozen=True):
-    """Rowids of messages, in order. `is_exhausted`: all messages were searched, because too few of them match."""
-
-    rowids: tuple[int, ...] = ()
-    is_exhausted: bool = False
-
-
-def find(connection: LibraryConnection, search: MessageSearch, *, is_agent: bool) -> SubstringRowids:
+def find(connection: LibraryConnection, search: MessageSearch, *, is_agent: bool) -> tuple[Sequence[int], bool]:
+    """Returns the rowids of messages, in order, and whether all messages were searched, because too few of them
+    match."""
     limit = clamp_count(search.limit)
     if not limit or not is_storable(search.text or "") or not is_storable(search.conversation_id or ""):
-        return SubstringRowids()
+        return (), False
     text = (search.text or "").casefold()
-    where = between("m.created_at", search.date_from, search.date_to)
+    where = message_filter(search)
     if search.conversation_id is not None:
         conversation = connection.execute(_CONVERSATION, (search.conversation_id,)).fetchone()
         if conversation is None:
-            return SubstringRowids()
+            return (), False
         where &= equals("m.conversation_id", conversation[0])
-    if search.roles:
-        where &= SqlFilter((f"m.role IN ({placeholders(search.roles)})",), search.roles)
     if is_agent:
         where &= SqlFilter(("m.human_only = 0",))
     titled: set[int] = set()
@@ -231,8 +215,8 @@ def find(connection: LibraryConnection, search: MessageSearch, *, is_agent: bool
             if not text or text in content.casefold() or conversation_id in titled:
                 found.append(rowid)
         if len(found) >= limit:
-            return SubstringRowids(tuple(found[:limit]))
-    return SubstringRowids(tuple(found), is_exhausted=True)
+            return found[:limit], False
+    return found, True
 
 
 def _candidates(
@@ -276,11 +260,10 @@ def _before(position: _Message) -> SqlFilter:
 
 
 def _column_may_contain(column: str, text: str) -> SqlFilter:
-    parts = [part[:_PART_MAX_CHARS] for part in _compared_parts(text)]
+    parts = _compared_parts(text)
     if not parts:
         return SqlFilter((_NOT_ASCII.format(column),))
-    patterns = tuple("%" + re.sub(r"([\\%_])", r"\\\1", part) + "%" for part in parts)
-    return SqlFilter((" AND ".join([f"{_folded(column)} LIKE ?"] * len(parts)),), patterns)
+    return SqlFilter((" AND ".join([f"{_folded(column)} LIKE ?"] * len(parts)),), tuple(map(_pattern, parts)))
 
 
 def may_contain_literal(expression: str, literal: str) -> SqlFilter:
@@ -291,8 +274,12 @@ def may_contain_literal(expression: str, literal: str) -> SqlFilter:
     parts = [part for piece in "".join(same).split("\0") for part in _compared_parts(piece)]
     if not parts:
         return SqlFilter()
-    pattern = re.sub(r"([\\%_])", r"\\\1", max(parts, key=len)[:_PART_MAX_CHARS])
-    return SqlFilter((f"{_folded(expression)} LIKE ?",), (f"%{pattern}%",))
+    return SqlFilter((f"{_folded(expression)} LIKE ?",), (_pattern(max(parts, key=len)),))
+
+
+def _pattern(part: str) -> str:
+    escaped = re.sub(r"([\\%_])", r"\\\1", part[:_PART_MAX_CHARS])
+    return f"%{escaped}%"
 
 
 def _folded(column: str) -> str:

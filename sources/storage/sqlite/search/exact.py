@@ -17,7 +17,8 @@ from sources.storage.contract import ExactSearch, MessageSearch
 from sources.storage.search.exact_expression import ExactMatch, ExactMatches, merge_matches, run_expression
 from sources.storage.search.exact_snippets import read_phrases
 from sources.storage.sqlite.index.message_index import MessageIndex
-from sources.storage.sqlite.search.substring import IS_LIVE, NEWEST_FIRST, SubstringMatches, message_filter
+from sources.storage.sqlite.search.substring import IS_LIVE, NEWEST_FIRST, SubstringMatches
+from sources.storage.tables.conversation_tables import message_filter
 from sources.storage.tables.sql import SqlFilter, contains_ignoring_case, either, equals
 from sources.storage.tables.validation import clamp_count, is_storable
 

@@ -19,7 +19,8 @@ from msgspec import Struct
 
 from sources.storage.contract import MessageSearch
 from sources.storage.sqlite.index.message_index import MessageIndex
-from sources.storage.tables.sql import SqlFilter, between, json_array, placeholders
+from sources.storage.tables.conversation_tables import message_filter
+from sources.storage.tables.sql import SqlFilter, json_array
 from sources.storage.tables.validation import clamp_count, is_storable
 
 _TRIGRAM_CHARS = 3
@@ -74,14 +75,6 @@ def find(
     human_only = _SubstringSearch(connection, search, scanned_rows_max, is_human_only=True).run()
     rowids = public.newest({*matches.rowids, *human_only.rowids}) if human_only.rowids else matches.rowids
     return SubstringMatches(rowids, matches.is_complete and human_only.is_complete)
-
-
-def message_filter(search: MessageSearch) -> SqlFilter:
-    """The conditions on messages `m` other than their text and conversation."""
-    times = between("m.created_at", search.date_from, search.date_to)
-    if not search.roles:
-        return times
-    return times & SqlFilter((f"m.role IN ({placeholders(search.roles)})",), search.roles)
 
 
 class _SubstringSearch:

@@ -131,11 +131,15 @@ async def test_check_finds_a_damaged_index_of_one_user(tmp_path: Path, database_
         for user in ("ada", "ben"):
             await call(client, server, user, "notes_create", title=f"Kettle of {user}", content="東京 water")
             await call(client, server, user, "media_add_text", title=f"Film of {user}", text="A kettle boils.")
+            await call(
+                client, server, user, "chats_append", title="Talk", messages=[{"role": "user", "content": "tea"}]
+            )
         ada = (await server.user("ada")).id
     intact = program.run("check", "--json", **store)
     async with connect(database_url) as connection:
         entries, condition = await own_rows(connection, "index_entries", ada)
         await connection.execute(f"UPDATE {entries} SET id = id + 100 WHERE kind = 6 AND {condition}")
+        await connection.execute(f"DELETE FROM {entries} WHERE id < 0 AND {condition}")
         notes, condition = await own_rows(connection, "notes", ada)
         await connection.execute(f"UPDATE {notes} SET content_seg = 'other words' WHERE {condition}")
     damaged = program.run("check", "--json", **store)
@@ -148,7 +152,7 @@ async def test_check_finds_a_damaged_index_of_one_user(tmp_path: Path, database_
     by_user = {check["user"]: check for check in damaged.json}
     assert by_user["ben"]["state"] == "ok"
     assert by_user["ada"]["state"] == "index damaged"
-    assert by_user["ada"]["detail"] == "1 texts do not match, 1 rows do not match, 1 entries do not match"
+    assert by_user["ada"]["detail"] == "1 texts do not match, 2 rows do not match, 1 entries do not match"
     assert by_user["ada"]["advice"] == "`florilegium reindex --user ada`"
     assert (one.code, one.stdout) == (0, "1 library of 1 user checked, 0 faults found.\n")
     assert repaired.code == 0

@@ -50,7 +50,7 @@ from sources.semantic.endpoint import EmbeddingEndpoint, Reranker
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.semantic.named_models import NAMED_MODELS, NO_MODEL, best_model, load_model
 from sources.semantic.service import configured_model, configured_models
-from sources.storage.postgres.vectors.vector_tables import VectorExtensionMemory, find_extension
+from sources.storage.postgres.vectors.vector_tables import find_extension, require_extension
 from sources.storage.sqlite.maintenance.library_check import check_library, missing_files
 
 
@@ -143,13 +143,10 @@ async def _check_pgvector(settings: Settings) -> list[Check]:
     assert isinstance(location, ConnectionOptions)
     # In a read-only transaction: checks never create anything, also not the extension.
     threads = ConnectionThreads(location, 1, "doctor")
-    extension = VectorExtensionMemory()
     try:
         with postgres_errors():
-            extension.remember(
-                await threads.run(Transaction(schema=CONTROL_SCHEMA_NAME, is_read_only=True), find_extension)
-            )
-        version = ".".join(map(str, extension.require().version))
+            found = await threads.run(Transaction(schema=CONTROL_SCHEMA_NAME, is_read_only=True), find_extension)
+        version = ".".join(map(str, require_extension(found).version))
     except SemanticUnavailable as error:
         return [Check("pgvector", "warn", f"{error.reason}; until then, {_EFFECT}")]
     except errors.StorageError:

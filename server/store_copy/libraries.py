@@ -25,8 +25,7 @@ from config.postgres.connection import ConnectionOptions, PostgresConnection, Tr
 from config.postgres.errors import driver_errors, error_code, postgres_errors
 from sources.installed import ADDED_KINDS, ITEM_KINDS
 from sources.storage.postgres.connection import WRITES, LibraryConnection, translate
-from sources.storage.postgres.index.entries import TABLE_ENTRIES
-from sources.storage.postgres.index.index_update import index_changes
+from sources.storage.postgres.index.index_update import index_all
 from sources.storage.postgres.schema import LibrarySchemas
 from sources.storage.postgres.tables import LIBRARY_SCHEMA
 from sources.storage.postgres.vectors.vector_tables import clear_vectors
@@ -348,11 +347,7 @@ def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOp
         clear_vectors(target)
         for index_table in ("index_entries", "index_words", "message_trigrams"):
             target.execute(Delete(index_table))
-        rowids = {
-            index_table: [rowid for (rowid,) in target.execute(f"SELECT id FROM {index_table}")]
-            for index_table in (*TABLE_ENTRIES, "conversations", "messages", "media")
-        }
-        index_changes(target, rowids)
+        index_all(target)
         # The copy counts as a write to the target, so that an earlier mark of it no longer matches.
         target.execute(_COUNT_WRITE, (WRITES,))
         copy = LibraryCopy(mark, digests)

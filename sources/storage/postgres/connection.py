@@ -32,10 +32,7 @@ from config.postgres.errors import (
 from sources.storage.job_queue import Job
 from sources.storage.postgres.statements import tenant_statement
 from sources.storage.postgres.tables import LIBRARY_SCHEMA, TENANT_ROLE, TENANT_SETTING
-from sources.storage.tables.conversation_tables import CONVERSATIONS, MEDIA_ITEMS, MESSAGES
 from sources.storage.tables.dialect import POSTGRES
-from sources.storage.tables.item_table import ItemTable
-from sources.storage.tables.kind_tables import NOTES, OBSERVATIONS, PLAIN_TABLES, PROMPTS
 from sources.storage.tables.sql import Delete, Insert, PendingConflict, SqlValue, Update
 
 if TYPE_CHECKING:
@@ -48,18 +45,6 @@ if TYPE_CHECKING:
 _ROWS_PER_STATEMENT = 500
 # PostgreSQL accepts up to 1 GiB, but needs several times the memory.
 _CHARS_PER_STATEMENT = 4_000_000
-# In the order in which they are sent.
-_TABLES: tuple[ItemTable[Any, Any], ...] = (
-    NOTES,
-    CONVERSATIONS,
-    MESSAGES,
-    OBSERVATIONS,
-    MEDIA_ITEMS,
-    PROMPTS,
-    *PLAIN_TABLES.values(),
-)
-_KINDS = {table.name: table.kind for table in _TABLES}
-
 _ItemRow = Mapping[str, SqlValue]
 
 
@@ -92,9 +77,6 @@ _PLANNING = (
     "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off"
 )
 _TENANT = re.compile("[a-z2-7]{7}")
-_SAVE_LAST_ID = Insert(
-    "state", "name, value", key="name", condition="CAST(state.value AS BIGINT) < CAST(excluded.value AS BIGINT)"
-)
 
 
 class LibraryTransaction(Transaction, frozen=True, kw_only=True):
@@ -261,8 +243,7 @@ class LibraryConnection(PostgresConnection):
         self.update_row(table, rowid, values)
 
     def delete_row(self, table: str, rowid: int) -> None:
-        [last] = self.execute(f"SELECT max(id) FROM {table}").fetchall()[0]
-        self.execute(_SAVE_LAST_ID, (f"{_LAST_ID}{table}", str(last)))
+        self.execute(_save_last_id(table))
         self.execute(Delete(table, "id = ?"), (rowid,))
         self.add_changes(table, (rowid,))
 
@@ -299,22 +280,22 @@ class LibraryConnection(PostgresConnection):
             self._send_pending()
 
     def _send_pending(self) -> None:
-        """Items are sent before the rows that refer to them, and conversations before messages. Raises PendingConflict
+        """Items are sent before the rows that refer to them, of items messages last. Raises PendingConflict
         if an item exists already."""
         if not self._items and not self._parameters:
             return
         # First, because each statement sends what is pending.
         items, self._items = self._items, {}
         parameters, self._parameters = self._parameters, {}
-        for table, kind in _KINDS.items():
-            for batch in _batches(items.get(table, ())):
+        for table in sorted(items, key=lambda table: table == _MESSAGES):
+            for batch in _batches(items[table]):
                 columns = ", ".join(batch[0])
                 record = f"json_populate_recordset(CAST(NULL AS {LIBRARY_SCHEMA}.{table}), CAST(? AS JSON))"
                 insert = Insert(table, columns, f"{columns} FROM {record}", key="*", returning="id")
                 inserted = {rowid for (rowid,) in self.execute(insert, (msgspec.json.encode(batch).decode(),))}
                 for values in batch:
                     if values["id"] not in inserted:
-                        raise PendingConflict(kind, values["uuid"])
+                        raise PendingConflict(table, values["uuid"])
         for sql, listed in parameters.items():
             self.executemany(sql, listed)
 
@@ -332,6 +313,13 @@ class LibraryConnection(PostgresConnection):
     def add_changes(self, table: str, rowids: Iterable[int]) -> None:
         """Adds rows whose index entries must be made again."""
         self.changes.setdefault(table, set()).update(rowids)
+
+
+@lru_cache
+def _save_last_id(table: str) -> Insert:
+    rows = f"'{_LAST_ID}{table}', CAST(max(id) AS TEXT) FROM {table}"
+    is_higher = "CAST(state.value AS BIGINT) < CAST(excluded.value AS BIGINT)"
+    return Insert("state", "name, value", rows, key="name", condition=is_higher)
 
 
 @lru_cache

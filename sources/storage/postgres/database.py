@@ -40,10 +40,11 @@ from sources.storage.postgres.search.statistics import IndexCounts
 from sources.storage.postgres.search.substring import TrigramIndexBuilder
 from sources.storage.postgres.tables import TENANT_TABLES
 from sources.storage.postgres.vectors.vector_tables import (
+    KnownExtension,
     VectorExtension,
-    VectorExtensionMemory,
     count_passages,
     prepare_vectors,
+    require_extension,
 )
 from sources.storage.quota import UserQuota
 from sources.storage.search.vocabulary import VocabularyMemory
@@ -92,7 +93,7 @@ class DatabaseOptions(Struct, frozen=True, kw_only=True):
     deadline_ms: int
     connection: PostgresOptions
     vocabularies: VocabularyMemory
-    extension: VectorExtensionMemory
+    extension: KnownExtension
     # Identifies this process in leases.
     process_id: str
     quota: UserLimits
@@ -229,7 +230,7 @@ class PostgresDatabase:
         return self._bytes + self._writes * self._bytes_per_write
 
     async def used_bytes(self) -> int:
-        tables = f"{_USED_BYTES}{_VECTOR_BYTES if self._options.extension.is_installed else ''}"
+        tables = f"{_USED_BYTES}{_VECTOR_BYTES if isinstance(self._options.extension.found, VectorExtension) else ''}"
         before = self._bytes
         self._bytes = await self._read_number(f"SELECT CAST(sum(bytes) AS BIGINT) FROM ({tables}) AS used")
         if self._writes:
@@ -249,10 +250,13 @@ class PostgresDatabase:
 
     async def vector_extension(self) -> VectorExtension:
         """Raises SemanticUnavailable if the server has no pgvector."""
-        if not self._options.extension.is_known:
+        known = self._options.extension
+        if not known.is_current:
             await self._options.prepare()
-            self._options.extension.remember(await self.run_control("embeddings", prepare_vectors))
-        return self._options.extension.require()
+            # Known after the commit: a write that saw the extension earlier would use a table that does not exist yet.
+            known.found = await self.run_control("embeddings", prepare_vectors)
+            known.checked_at = time.monotonic()
+        return require_extension(known.found)
 
     async def exists(self) -> bool:
         """Whether the user has a library. Reading or writing creates it otherwise."""

@@ -39,7 +39,7 @@ from sources.storage.postgres.search.meaning import LibraryQueryVector
 from sources.storage.postgres.search.statistics import SEARCHES, EntryStatistics
 from sources.storage.postgres.search.tsquery_engine import TARGETS
 from sources.storage.postgres.vectors.library_vectors import EmbeddingTakeover, LibraryVectors
-from sources.storage.postgres.vectors.vector_tables import VectorExtensionMemory, searched_model
+from sources.storage.postgres.vectors.vector_tables import KnownExtension, searched_model
 from sources.storage.search.engine import QueryVector
 from sources.storage.search.text_search import TextSearch
 from sources.storage.search.vocabulary import SEARCH_VOCABULARY_MIB, VocabularyMemory
@@ -196,24 +196,20 @@ class PostgresLibraries:
             deadline_ms=settings.library_deadline_ms,
             connection=options,
             vocabularies=VocabularyMemory(SEARCH_VOCABULARY_MIB * 1024 * 1024),
-            extension=VectorExtensionMemory(),
+            extension=KnownExtension(),
             process_id=secrets.token_hex(8),
             quota=apply_overrides(settings),
         )
         self._settings = StorageSettings.of(settings, clock, steady_clock, semantic)
         self._hnsw_min_passages = settings.fixed.postgres_hnsw_min_passages
         self._embeds_in_background = embeds_in_background
-        self._embedding = (
-            EmbeddingScheduler(semantic, partial(self._embed_next, semantic)) if semantic is not None else None
-        )
-        self._takeover = (
-            EmbeddingTakeover(self._embedding, PostgresDatabase(_NO_USER, self._options), self._end_lease)
-            if self._embedding is not None
-            and semantic is not None
-            and semantic.model is not None
-            and embeds_in_background
-            else None
-        )
+        self._embedding: EmbeddingScheduler | None = None
+        self._takeover: EmbeddingTakeover | None = None
+        if semantic is not None:
+            self._embedding = EmbeddingScheduler(semantic, partial(self._embed_next, semantic))
+            if semantic.model is not None and embeds_in_background:
+                control = PostgresDatabase(_NO_USER, self._options)
+                self._takeover = EmbeddingTakeover(self._embedding, control, self._end_lease)
         # Without them, the quotas of the settings apply to every user.
         self._quotas = quotas
         self._wait_max_s = settings.fixed.library_wait_max_ms / 1000

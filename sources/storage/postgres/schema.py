@@ -20,8 +20,8 @@ from config.paths import UserId
 from config.postgres.connection import PostgresConnection
 from sources.installed import ADDED_KINDS
 from sources.storage.postgres.connection import WRITES, LibraryConnection
-from sources.storage.postgres.index.entries import ENTRIES_VERSION, TABLE_ENTRIES
-from sources.storage.postgres.index.index_update import index_changes
+from sources.storage.postgres.index.entries import ENTRIES_VERSION
+from sources.storage.postgres.index.index_update import index_all
 from sources.storage.postgres.tables import (
     LIBRARY_SCHEMA,
     LIBRARY_STATEMENTS,
@@ -178,10 +178,7 @@ class LibrarySchemas:
             has_role=self.has_role,
         )
         if WRITES not in state:
-            # Makes the full-text entries of all rows.
-            tables = (*TABLE_ENTRIES, "conversations", "messages", "media")
-            ids = {table: connection.execute(f"SELECT id FROM {table}").fetchall() for table in tables}
-            index_changes(connection, {table: [rowid for (rowid,) in own] for table, own in ids.items()})
+            index_all(connection)
         return tenant, True
 
     def remove(self, user_id: UserId, connection: LibraryConnection) -> list[str]:

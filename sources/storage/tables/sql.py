@@ -9,6 +9,8 @@ from typing import Any, Protocol, Self, TypeVar
 import msgspec
 from msgspec import Struct
 
+from sources.installed import ITEM_KINDS
+from sources.records import MESSAGE, OBSERVATION
 from sources.storage.tables.dialect import Dialect
 from sources.text.folding import folds_bytewise
 from sources.text.segmentation import literal_form, segment
@@ -198,11 +200,14 @@ SAVE_STATE = Insert("state", "name, value", key="name")
 T = TypeVar("T")
 
 
+_KIND_NAMES = {kind.table: kind.name for kind in (*ITEM_KINDS.values(), OBSERVATION, MESSAGE)}
+
+
 class PendingConflict(Exception):
     """An item that was to be inserted exists already. The transaction cannot go on: other rows were pending, too."""
 
-    def __init__(self, kind: str, uuid: SqlValue) -> None:
-        super().__init__(f"{kind} {uuid!r} already exists")
+    def __init__(self, table: str, uuid: SqlValue) -> None:
+        super().__init__(f"{_KIND_NAMES[table]} {uuid!r} already exists")
 
 
 class SqlRows(Protocol):

@@ -249,3 +249,10 @@ def index_changes(connection: LibraryConnection, changes: Mapping[str, Collectio
     if media := changes.get("media"):
         index(MEDIA_ENTRIES, [rowid for (rowid,) in connection.execute(_CHUNKS_OF, (sorted(media),))])
     update_vectors(connection, indexed)
+
+
+def index_all(connection: LibraryConnection) -> None:
+    """Makes the full-text entries of all rows of a library that has none."""
+    tables = (*TABLE_ENTRIES, "conversations", "messages", "media")
+    rowids = {table: [rowid for (rowid,) in connection.execute(f"SELECT id FROM {table}")] for table in tables}
+    index_changes(connection, rowids)

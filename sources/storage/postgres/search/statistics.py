@@ -316,7 +316,7 @@ class EntryStatistics:
         for kind in self._kinds:
             for beginning in word_beginnings(root, state.rows.get(kind.number, 0)):
                 text = self._known.vocabularies.get((connection.tenant or "", kind.index, beginning), version)
-                if text is None or any(f" {word}" in text for word in words):
+                if text is None or any(map(text.__contains__, words)):
                     return False
         return True
 

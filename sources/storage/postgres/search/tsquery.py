@@ -197,8 +197,9 @@ def with_labels(match: str, labels: str) -> str:
 
 
 def words_of(match: str) -> list[str]:
-    """Returns the words of a compiled expression, each with a space after it unless it is only the beginning of one."""
-    return [found[1].removeprefix(PREFIX_MARK) + ("" if found[2] else " ") for found in _LEXEME.finditer(match)]
+    """Returns the words of a compiled expression, each after a space, and before one unless it is only the beginning of
+    a word."""
+    return [f" {found[1].removeprefix(PREFIX_MARK)}{'' if found[2] else ' '}" for found in _LEXEME.finditer(match)]
 
 
 # Once for all sources of a search.

@@ -48,7 +48,8 @@ from sources.storage.vector_kinds import ALL_KINDS, TITLE_VECTORS, VectorKind, s
 VectorRow = tuple[int, int]
 
 _DIGEST_BYTES = 8
-_KINDS = {ENTRY_KINDS[kind.index].number: kind for kind in ALL_KINDS if kind is not TITLE_VECTORS}
+# By the number of the kind, and whether rowids are negative.
+_KINDS = {(ENTRY_KINDS[kind.index].number, kind is TITLE_VECTORS): kind for kind in ALL_KINDS}
 
 
 def kind_number(kinds: Sequence[VectorKind]) -> int:
@@ -61,17 +62,13 @@ def read_passages(
     connection: PostgresConnection, rows: Iterable[VectorRow], *, has_context: bool
 ) -> dict[VectorRow, list[Passage]]:
     """Returns the passages of the live rows among these."""
-    by_kind: dict[tuple[int, int], list[int]] = {}
+    by_kind: dict[tuple[int, bool], list[int]] = {}
     for number, rowid in rows:
-        sign = -1 if rowid < 0 else 1
-        by_kind.setdefault((number, sign), []).append(sign * rowid)
+        by_kind.setdefault((number, rowid < 0), []).append(abs(rowid))
     return {
-        (number, sign * rowid): passages
-        for (number, sign), rowids in by_kind.items()
-        # Negative rowids are those of titles.
-        for rowid, passages in (
-            TITLE_VECTORS if number == CHAT_ENTRIES.number and sign < 0 else _KINDS[number]
-        ).passages(connection, POSTGRES, rowids, has_context=has_context)
+        (key[0], -rowid if key[1] else rowid): passages
+        for key, rowids in by_kind.items()
+        for rowid, passages in _KINDS[key].passages(connection, POSTGRES, rowids, has_context=has_context)
     }
 
 
@@ -128,32 +125,22 @@ class VectorExtension(Struct, frozen=True):
         return f"{one} OPERATOR({self.schema}.<#>) {other}"
 
 
-class VectorExtensionMemory:
-    """What is known about the extension. All libraries of a process share it."""
+class KnownExtension(Struct):
+    """What is known about the extension, or why it cannot be used. All libraries of a process share it."""
 
-    def __init__(self) -> None:
-        self._found: VectorExtension | str = ""
-        self._checked_at = float("-inf")
-
-    @property
-    def is_known(self) -> bool:
-        return self.is_installed or time.monotonic() - self._checked_at < _ABSENT_FOR_S
+    found: VectorExtension | str = ""
+    checked_at: float = float("-inf")
 
     @property
-    def is_installed(self) -> bool:
-        """Whether the table of vectors is known to exist."""
-        return isinstance(self._found, VectorExtension)
+    def is_current(self) -> bool:
+        return isinstance(self.found, VectorExtension) or time.monotonic() - self.checked_at < _ABSENT_FOR_S
 
-    def require(self) -> VectorExtension:
-        """Raises SemanticUnavailable with the reason."""
-        if isinstance(self._found, str):
-            raise SemanticUnavailable(self._found)
-        return self._found
 
-    def remember(self, found: VectorExtension | str) -> None:
-        """Takes what `find_extension` or `prepare_vectors` returned, after their transaction was committed: a write
-        that sees the extension earlier would use a table that does not exist yet."""
-        self._found, self._checked_at = found, time.monotonic()
+def require_extension(found: VectorExtension | str) -> VectorExtension:
+    """Raises SemanticUnavailable with the reason."""
+    if isinstance(found, str):
+        raise SemanticUnavailable(found)
+    return found
 
 
 def find_extension(connection: PostgresConnection) -> VectorExtension | str:
@@ -200,15 +187,7 @@ _READ_ROWS = 20
 # Vectors of an old model that are deleted in one transaction.
 _DROPPED_ROWS = 5_000
 # Sources with few rows come first.
-_KIND_ORDER = [
-    kind.number
-    for kind in (
-        *TABLE_ENTRIES.values(),
-        HUMAN_ONLY_ENTRIES,
-        CHAT_ENTRIES,
-        MEDIA_ENTRIES,
-    )
-]
+_KIND_ORDER = [kind.number for kind in (*TABLE_ENTRIES.values(), HUMAN_ONLY_ENTRIES, CHAT_ENTRIES, MEDIA_ENTRIES)]
 _SELECT_STATE = f"SELECT value FROM state WHERE name = '{_STATE_NAME}'"
 _QUEUE_ALL = Insert(
     "vector_queue",

@@ -11,8 +11,6 @@ from itertools import groupby
 from typing import Any
 
 from config.errors import DiskFull, FlorilegiumError, SourceTimeout, StorageError, Unavailable, result_code
-from sources.installed import ITEM_KINDS
-from sources.records import MESSAGE, OBSERVATION
 from sources.storage.tables.dialect import SQLITE
 from sources.storage.tables.sql import CHUNK_BITS, PendingConflict, SqlValue
 
@@ -121,9 +119,6 @@ _ENQUEUE_PARTS = {
 }
 
 
-_KIND_NAMES = {kind.table: kind.name for kind in (*ITEM_KINDS.values(), OBSERVATION, MESSAGE)}
-
-
 class RowConnection(sqlite3.Connection):
     """Implements `executemany_later` and the row methods of `SqlConnection`.
 
@@ -181,7 +176,7 @@ class RowConnection(sqlite3.Connection):
                 # The statement ended at the first row that it could not insert.
                 is_inserted = f"SELECT 1 FROM {table} WHERE id = ?"
                 missing = (row for row in batch if not self.execute(is_inserted, (row["id"],)).fetchone())
-                raise PendingConflict(_KIND_NAMES[table], next(missing, batch[-1])["uuid"]) from None
+                raise PendingConflict(table, next(missing, batch[-1])["uuid"]) from None
         for sql, listed in parameters.items():
             self.executemany(sql, listed)
 

@@ -19,9 +19,8 @@ from sources.storage.postgres.vectors.vector_tables import (
     VectorExtension,
     count_missing,
     encode_vector,
-    has_queue,
     kind_number,
-    read_state,
+    stored_vectors,
 )
 from sources.storage.search.engine import CountRows, NearEntry
 from sources.storage.vector_kinds import VectorKind
@@ -68,7 +67,8 @@ class LibraryScan:
         self._item_bits = item_bits
         self._kind = kind_number(kinds)
         self._vector_kind = kinds[0]
-        self._state = read_state(connection)
+        self._stored = stored_vectors(connection, query.model.id)
+        self._state = self._stored.state
         self._model = self._state.numbers.get(query.model.id, 0) if self._state is not None else 0
         self._vector = encode_vector(query.vector)
         self._ranges: dict[int, tuple[int, int]] = {}
@@ -87,14 +87,12 @@ class LibraryScan:
 
     @property
     def has_vectors(self) -> bool:
-        if not self._model:
-            return False
-        return self._connection.execute(f"SELECT 1 {self._rows} LIMIT 1").fetchone() is not None
+        return self._model > 0 and self._kind in self._stored.stored
 
     def status(self, count: CountRows) -> SemanticStatus:
         state, model = self._state, self._model
         is_current = state is not None and state.model == self._query.model.id
-        if is_current and not has_queue(self._connection, self._kind):
+        if is_current and self._kind not in self._stored.queued:
             return SemanticStatus("on", 1.0)
 
         now, coverage = time.monotonic(), self._query.coverage

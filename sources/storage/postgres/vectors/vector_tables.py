@@ -189,6 +189,15 @@ _DROPPED_ROWS = 5_000
 # Sources with few rows come first.
 _KIND_ORDER = [kind.number for kind in (*TABLE_ENTRIES.values(), HUMAN_ONLY_ENTRIES, CHAT_ENTRIES, MEDIA_ENTRIES)]
 _SELECT_STATE = f"SELECT value FROM state WHERE name = '{_STATE_NAME}'"
+# With the kinds that have a row in the queue, and those that have a vector of a model.
+_SELECT_STORED = f"""
+    SELECT s.value, ARRAY(SELECT kind FROM unnest(CAST(?1 AS SMALLINT[])) AS listed (kind)
+            WHERE EXISTS (SELECT 1 FROM vector_queue q WHERE q.kind = listed.kind)),
+        ARRAY(SELECT kind FROM unnest(CAST(?1 AS SMALLINT[])) AS listed (kind)
+            WHERE EXISTS (SELECT 1 FROM vectors v WHERE v.kind = listed.kind
+                AND v.model = CAST(CAST(s.value AS JSON) -> 'numbers' ->> CAST(?2 AS TEXT) AS SMALLINT)))
+    FROM state s WHERE s.name = '{_STATE_NAME}'
+"""
 _QUEUE_ALL = Insert(
     "vector_queue",
     "kind, id",
@@ -230,8 +239,31 @@ class LibraryVectorState(Struct, frozen=True):
 def read_state(connection: PostgresConnection) -> LibraryVectorState | None:
     """Returns None if the library has no vectors, or those of another version."""
     row = connection.execute(_SELECT_STATE).fetchone()
-    state = msgspec.json.decode(row[0], type=LibraryVectorState) if row else None
-    return state if state is not None and state.version == _VERSION else None
+    return _decode_state(row[0]) if row else None
+
+
+def _decode_state(text: str) -> LibraryVectorState | None:
+    state = msgspec.json.decode(text, type=LibraryVectorState)
+    return state if state.version == _VERSION else None
+
+
+class StoredVectors(Struct, frozen=True):
+    """What a search needs to know: the numbers of the kinds of which rows need vectors, and of those that have vectors
+    of the searched model."""
+
+    state: LibraryVectorState | None = None
+    queued: Sequence[int] = ()
+    stored: Sequence[int] = ()
+
+
+def stored_vectors(connection: PostgresConnection, model: str) -> StoredVectors:
+    """Read once in each transaction, for all sources of a search."""
+    known: StoredVectors | None = connection.known.get(("vectors", model))
+    if known is None:
+        row = connection.execute(_SELECT_STORED, (_KIND_ORDER, model)).fetchone()
+        known = StoredVectors(_decode_state(row[0]), row[1], row[2]) if row else StoredVectors()
+        connection.known["vectors", model] = known
+    return known
 
 
 def save_state(connection: PostgresConnection, state: LibraryVectorState) -> LibraryVectorState:
@@ -262,10 +294,9 @@ def clear_vectors(connection: PostgresConnection) -> None:
 # Making vectors
 
 
-def has_queue(connection: PostgresConnection, kind: int | None = None) -> bool:
-    """Whether rows of the library or of a kind need vectors."""
-    of_kind, kinds = ("", ()) if kind is None else (" WHERE kind = ?", (kind,))
-    return connection.execute(f"SELECT 1 FROM vector_queue{of_kind} LIMIT 1", kinds).fetchone() is not None
+def has_queue(connection: PostgresConnection) -> bool:
+    """Whether rows of the library need vectors."""
+    return connection.execute("SELECT 1 FROM vector_queue LIMIT 1").fetchone() is not None
 
 
 def next_batch(connection: PostgresConnection, *, has_context: bool) -> PassageBatch | None:

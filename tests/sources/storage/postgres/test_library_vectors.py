@@ -11,8 +11,11 @@ import pytest
 
 from config.errors import NotFound
 from config.postgres.connection import PostgresConnection
-from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
+from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, PromptDraft
+from sources.records import HitPage
 from sources.semantic.model import ModelInfo
+from sources.storage import job_queue
+from sources.storage.job_queue import CallGroup, JobGroup, job_group
 from sources.storage.postgres import PostgresLibraries
 from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.jobs import claim
@@ -43,6 +46,11 @@ async def read(libraries: LibraryFixture, work: Any) -> Any:
     return await database.read("test", work)
 
 
+def statements(engine: PostgresLibraries) -> int:
+    connections = [thread._connection for thread in engine._threads._threads]
+    return sum(connection.statements for connection in connections if connection is not None)
+
+
 def count(table: str) -> Any:
     return lambda connection: connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
 
@@ -59,6 +67,34 @@ async def test_two_servers_embed_each_text_once(libraries: LibraryFixture, datab
         assert await read(libraries, count("vector_queue")) == 0
         async with other.library("ada") as ada:
             assert (await ada.notes.search(make_search("vehicle"))).semantic.status == "on"
+
+
+async def test_a_search_reads_the_state_of_the_vectors_once(
+    libraries: LibraryFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On a busy machine too, no source runs alone.
+    monkeypatch.setattr(job_queue, "_HELD_UP_MAX_S", 60.0)
+    monkeypatch.setattr(job_queue, "_HELD_UP_SHARE", 60.0)
+    engine = libraries.engine
+    assert isinstance(engine, PostgresLibraries)
+    async with libraries.library("ada") as ada:
+        await ada.notes.create(NoteDraft(title="Car", content=CAR))
+        await ada.prompts.create(PromptDraft(name="Bread", user_prompt=BREAD))
+    await libraries.embed("ada")
+
+    async def search(query: str) -> list[HitPage]:
+        async with libraries.library("ada") as ada:
+            with job_group(JobGroup(call=CallGroup(60.0))):
+                return list(await asyncio.gather(*(one.search(make_search(query)) for one in (ada.notes, ada.prompts))))
+
+    await search("vehicle")
+    before = statements(engine)
+    notes, prompts = await search("engine")
+
+    assert (notes.semantic.status, prompts.semantic.status) == ("on", "on")
+    assert titles(notes) == ["Car"]
+    # The beginning, words and entries, the state, the nearest of both, and the ends of this search and the one before.
+    assert statements(engine) - before <= 9
 
 
 async def test_writes_succeed_while_the_table_of_vectors_is_created(

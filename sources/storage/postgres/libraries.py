@@ -320,9 +320,7 @@ class PostgresLibraries:
             self._takeover.notify()
 
     async def _end_lease(self, user_id: UserId, process_id: str) -> None:
-        database = await self._database(user_id)
-        if await database.exists():
-            await LibraryVectors(database, self._hnsw_min_passages).end_lease(process_id)
+        await LibraryVectors(await self._database(user_id), self._hnsw_min_passages).end_lease(process_id)
 
     async def _embed_next(self, semantic: SemanticService, user_id: UserId) -> EmbeddedBatch:
         async with self._lease(user_id) as database:

@@ -33,14 +33,12 @@ class LibraryVectors:
         self._index_min_passages = index_min_passages
 
     async def sample(self) -> TextSample:
-        if not await self._database.exists():
-            return TextSample(None, ())
-        return await self._database.read(_SOURCE, vector_tables.sample)
+        with suppress(NoLibrary):
+            return await self._database.read(_SOURCE, vector_tables.sample)
+        return TextSample(None, ())
 
     async def find_work(self, model: ModelInfo) -> PendingWork:
         await self._extension()
-        if not await self._database.exists():  # its user was deleted meanwhile
-            return PendingWork(NOTHING)
 
         def claim_batch(connection: PostgresConnection) -> PassageBatch | None:
             if not claim(connection, EMBEDDING_LEASE, self._database.process_id, _LEASE_S):
@@ -50,10 +48,12 @@ class LibraryVectors:
                 release(connection, EMBEDDING_LEASE, self._database.process_id)
             return batch
 
-        work = await self._database.read(_SOURCE, partial(self._find_work, model))
-        if not work.is_created or not work.coverage.missing:
-            return work
-        return PendingWork(work.coverage, batch=await self._database.write_vectors(_SOURCE, claim_batch))
+        with suppress(NoLibrary):  # its user was deleted meanwhile
+            work = await self._database.read(_SOURCE, partial(self._find_work, model))
+            if not work.is_created or not work.coverage.missing:
+                return work
+            return PendingWork(work.coverage, batch=await self._database.write_vectors(_SOURCE, claim_batch))
+        return PendingWork(NOTHING)
 
     async def release(self) -> None:
         await self.end_lease(self._database.process_id)

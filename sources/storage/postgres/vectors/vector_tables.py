@@ -396,20 +396,15 @@ def count_passages(connection: PostgresConnection) -> int:
 def count_missing(
     connection: PostgresConnection, state: LibraryVectorState | None, kind: int | None = None, old_model: int = 0
 ) -> VectorCoverage:
-    """Counts the rows of the library or of a kind, and those without vectors of the model of `state`, or of the old
-    model of a number."""
-
-    def count(sql: str, *parameters: int) -> int:
-        return int(connection.execute(sql, parameters).fetchall()[0][0])
-
-    of_kind, kinds = ("", ()) if kind is None else (" WHERE kind = ?", (kind,))
-    rows = count(f"SELECT count(*) FROM index_entries{of_kind}", *kinds)
-    if state is None:
-        return VectorCoverage(rows, rows)
-    if kind is not None and old_model:
-        sql = "SELECT count(DISTINCT id) FROM vectors WHERE kind = ? AND model = ?"
-        return VectorCoverage(rows, rows - count(sql, kind, old_model))
-    return VectorCoverage(rows, count(f"SELECT count(*) FROM vector_queue{of_kind}", *kinds))
+    """Counts the rows of the library or of a kind, and those without vectors of the model of `state`, or, of a kind, of
+    the old model of a number."""
+    of_kind, kinds = ("", ()) if kind is None else (" WHERE kind = ?1", (kind,))
+    rows = missing = f"(SELECT count(*) FROM index_entries{of_kind})"
+    if old_model:
+        missing = f"{rows} - (SELECT count(DISTINCT id) FROM vectors{of_kind} AND model = {old_model:d})"
+    elif state is not None:
+        missing = f"(SELECT count(*) FROM vector_queue{of_kind})"
+    return VectorCoverage(*connection.execute(f"SELECT {rows}, {missing}", kinds).fetchall()[0])
 
 
 def encode_vector(vector: bytes) -> str:

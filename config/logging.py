@@ -98,8 +98,8 @@ _CREDENTIAL = re.compile(
 )
 _SECRET_NAMES = frozenset(("authorization", "cookie", "password", "secret", "ticket", "token"))
 
-# In text format, line breaks and escape sequences could forge lines or control the terminal, and marks of direction could
-# show a line in another order: U+061C, U+200E and U+200F, separators of lines, embeddings, overrides and isolates.
+# In text format, line breaks and escape sequences could forge lines or control the terminal, and marks of direction
+# could show a line in another order: implicit marks, separators of lines, embeddings, overrides and isolates.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 _MARKS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 _CONTROLS |= {code: f"\\u{code:04x}" for code in _MARKS}

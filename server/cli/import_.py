@@ -38,7 +38,7 @@ _MAIN_OUTCOMES = OUTCOMES[:3]
 _INTERRUPTED = 130
 # How often the state of an import on another machine is asked for.
 _POLL_S = 0.5
-# Files of a folder that are sent as one archive, because their ids come from their paths, and the format of the archive.
+# Formats of a folder's files that are sent as one archive, because ids come from paths, and the format of the archive.
 _PACKED = {"markdown": "markdown", "documents": "document_zip"}
 _DRY_RUN = "Dry run: nothing was written."
 

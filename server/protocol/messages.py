@@ -156,7 +156,7 @@ def result_message(request_id: RequestId, result: Any) -> dict[str, Any]:
 
 
 def short_message(error: FlorilegiumError) -> str:
-    """Returns the message without its middle if it is very long: it may quote a value that is as long as the request."""
+    """Returns the message, without its middle if it is very long: it may quote a value as long as the request."""
     text, half = error.message, MESSAGE_MAX_CHARS // 2
     return text if len(text) <= MESSAGE_MAX_CHARS else f"{text[: half - 3]}...{text[-half:]}"
 

@@ -110,10 +110,10 @@ class DataRoot:
                 os.close(_ensure_directory(root, _USERS))
                 _ensure_file(root, _CONTROL)
         except OSError as error:
-            raise StorageError(_advice(self.root, error)) from error
+            raise StorageError(root_advice(self.root, error)) from error
         # SQLite creates journals next to its databases, so writable files in a read-only directory are not enough.
         if not os.access(self.root, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
-            raise StorageError(_advice(self.root, PermissionError()))
+            raise StorageError(root_advice(self.root, PermissionError()))
 
     def check_writable(self) -> None:
         """Writes a small file and removes it. Raises StorageError if that fails, for example on a full disk."""
@@ -124,6 +124,14 @@ class DataRoot:
                 file.flush()
         except OSError as error:
             raise StorageError(f"the data directory cannot be written: {_cause(error)}") from error
+
+    def has_control(self) -> bool:
+        """Whether the control database exists. Raises StorageError if this account may not look, as in the directory of
+        a service."""
+        try:
+            return self.control_path.exists()
+        except OSError as error:
+            raise StorageError(root_advice(self.root, error)) from error
 
     def require_control(self) -> None:
         """Raises if users have directories but the control database is missing or empty.
@@ -136,7 +144,7 @@ class DataRoot:
             if has_control or not any(_USER_ID.match(path.name) for path in users):
                 return
         except OSError as error:
-            raise StorageError(_advice(self.root, error)) from error
+            raise StorageError(root_advice(self.root, error)) from error
         raise StorageError(
             f"{_CONTROL} is missing from the data directory {self.root}, which contains libraries: it was lost, or a "
             f"restore did not finish; copy {_CONTROL} from a backup, or restore a backup into another directory"
@@ -319,7 +327,7 @@ def is_read_only(path: Path) -> bool:
         return False
 
 
-def _advice(root: Path, error: OSError) -> str:
+def root_advice(root: Path, error: OSError) -> str:
     """Describes an error for the operator at start-up, with the path and a command that fixes permissions."""
     if not isinstance(error, PermissionError):
         return f"the data directory {root} cannot be used: {_cause(error)}; set data_dir to another directory"
@@ -328,6 +336,13 @@ def _advice(root: Path, error: OSError) -> str:
             f"the data directory {root} is on a read-only file system; make it writable, or set data_dir to another "
             "directory"
         )
+    with suppress(OSError):
+        owner = root.stat().st_uid
+        if owner not in (0, os.geteuid()):
+            return (
+                f"the data directory {root} belongs to uid {owner}, and uid {os.geteuid()} may not use it; run this as "
+                f"its owner, with `sudo -u '#{owner}'`, or set data_dir to another directory"
+            )
     quoted = shlex.quote(str(root))
     return (
         f"the data directory {root} is not writable by uid {os.geteuid()}; as root, run "

@@ -81,7 +81,7 @@ async def require_finished_migration(settings: Settings, data_root: DataRoot, da
 
 def has_control_data(settings: Settings, data_root: DataRoot) -> bool:
     """Whether there may be users. The tables of PostgreSQL are created on first use."""
-    return _is_in_postgres(settings) or data_root.control_path.exists()
+    return _is_in_postgres(settings) or data_root.has_control()
 
 
 def _is_in_postgres(settings: Settings) -> bool:

@@ -15,7 +15,7 @@ import stat
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -31,7 +31,7 @@ from auth.signing_keys import fetch_url, load_signing_keys
 from auth.tokens import JwtVerifier, mint_token
 from config import errors
 from config.loading import LoadedConfig
-from config.paths import DataRoot, is_read_only, stored_bytes_of_user
+from config.paths import DataRoot, is_read_only, root_advice, stored_bytes_of_user
 from config.postgres.connection import ConnectionOptions, ConnectionThreads, Transaction
 from config.postgres.errors import describe_url, postgres_errors
 from config.public_http import uses_proxy
@@ -207,8 +207,7 @@ def check_data_directory(root: Path) -> Check:
     if is_read_only(root):
         return Check(name, "fail", f"{root} is on a read-only file system; make it writable")
     if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
-        advice = f"run as root: `chown -R {os.geteuid()} {shlex.quote(str(root))}`"
-        return Check(name, "fail", f"{root} is not writable by uid {os.geteuid()}; {advice}")
+        return Check(name, "fail", root_advice(root, PermissionError()))
     mode = stat.S_IMODE(root.stat().st_mode)
     if mode & 0o077:
         advice = f"run `chmod 700 {shlex.quote(str(root))}`"
@@ -296,7 +295,7 @@ def check_sample(root: DataRoot) -> Check:
     name = "libraries"
     try:
         root.require_control()
-        users = read_users(root.control_path) if root.control_path.exists() else []
+        users = read_users(root.control_path) if root.has_control() else []
         newest_first = sorted(users, key=lambda user: _modified_at(root.paths_of(user[0]).chacha), reverse=True)
         sample = newest_first[:_SAMPLE_USERS]
         faults = [f"{user}: {fault}" for user_id, user in users for fault in missing_files(root, user_id)]
@@ -316,7 +315,7 @@ def check_sample(root: DataRoot) -> Check:
 def check_quotas(root: DataRoot, max_bytes: int) -> Check:
     try:
         root.require_control()
-        users = read_users(root.control_path) if root.control_path.exists() else []
+        users = read_users(root.control_path) if root.has_control() else []
         own = read_own_max_bytes(root.control_path) if users else {}
     except errors.FlorilegiumError as error:
         return Check("quotas", "fail", f"cannot be checked: {error.message}")
@@ -455,7 +454,6 @@ def _nearest_existing(path: Path) -> Path:
 
 
 def _modified_at(path: Path) -> float:
-    try:
+    with suppress(OSError):
         return path.stat().st_mtime
-    except OSError:  # it does not exist, or its directory cannot be read
-        return 0.0
+    return 0.0

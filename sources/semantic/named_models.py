@@ -1,5 +1,6 @@
 """The models that have a name: their files, where they come from, and where they are on this machine."""
 
+import os
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -175,7 +176,8 @@ def installed_folder(model: NamedModel, data_dir: Path) -> Path:
 
 def find_files(model: NamedModel, data_dir: Path) -> ModelPaths | None:
     """Returns the files in the data directory, or else those of an installed package."""
-    return next((paths for paths in _places(model, data_dir) if all(path.exists() for path in paths.files)), None)
+    places = _places(model, data_dir)
+    return next((paths for paths in places if all(os.access(path, os.R_OK) for path in paths.files)), None)
 
 
 def is_usable(model: NamedModel, data_dir: Path) -> bool:

@@ -258,6 +258,22 @@ def test_prepared_root_that_became_read_only_is_rejected() -> None:
             data.prepare()
 
 
+def test_root_that_this_account_may_not_search_is_reported_with_its_owner() -> None:
+    with TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        data = DataRoot(Path(directory) / "data")
+        data.prepare()
+        owner = 4321 if os.geteuid() == 0 else os.geteuid()  # only root can give a directory away
+        os.chown(data.root, owner, -1)
+        data.root.chmod(0o700 if os.geteuid() == 0 else 0)
+        with unprivileged():
+            expected = "belongs to uid 4321, and uid 65534 may not use it" if owner == 4321 else "is not writable"
+            for look in (data.has_control, data.require_control):
+                with pytest.raises(StorageError, match=expected):
+                    look()
+        data.root.chmod(0o700)
+
+
 def test_failure_at_a_users_files_does_not_reveal_the_path(tmp_path: Path) -> None:
     with pytest.raises(StorageError) as raised:
         DataRoot(tmp_path / "absent").prepare_user(ADA)

@@ -44,7 +44,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
-from sources.importers.engine.events import Events, StartPosition
+from sources.importers.engine.archives import is_visible
+from sources.importers.engine.events import Events, SkippedItem, StartPosition
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.input_file import InputFile, is_in_unpacked_export, read_export
 from sources.importers.engine.limits import ImportLimits, ProgressCallback
@@ -135,7 +136,11 @@ class ExportImporter(FileImporter):
         def read(data: bytes, location: str) -> Events:
             return self.read_object(data, location, file.limits)
 
-        return read_export(file, self.is_export_file, self.noun, read)
+        yield from read_export(file, self.is_export_file, self.noun, read)
+        if file.is_zip:  # of a folder, the discovery reports files that are not used
+            with file.open_archive() as archive:
+                unused = [name for name in archive.names if is_visible(name) and not self.is_export_file(name)]
+            yield from [SkippedItem(f"file not used by {self.name}")] * len(unused)
 
     def reads_from_folder(self, name: str) -> bool:
         return is_in_unpacked_export(name, self.is_export_file)

@@ -78,7 +78,8 @@ class WhatsAppImporter(FileImporter):
                 raise InvalidParams("export: expected _chat.txt, found no such file")
             for name in chats:
                 yield from _read_chat(file, name, decode(archive.read(name, limits.line_max_bytes), limits))
-            yield from (SkippedItem("media file of a chat") for name in archive.names if name not in chats)
+            others = len(archive.names) - len(chats)
+            yield from [SkippedItem("other file in the archive of a chat")] * others
 
 
 class _WhatsAppLine(Struct):

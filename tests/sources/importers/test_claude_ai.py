@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from sources.importers.engine.events import ImportedNote, ImportedPrompt
+from sources.importers.engine.events import ImportedNote, ImportedPrompt, SkippedItem
 from sources.importers.registry import load_importer
 from tests.sources.importers.chat_files import (
     LIMITS,
@@ -209,7 +209,10 @@ def test_unpacked_export_equals_its_zip(tmp_path: Path) -> None:
     (tmp_path / "unpacked" / "projects").mkdir(parents=True)
     for name, value in files.items():
         json_file(tmp_path / "unpacked" / name, value)
-    assert read(IMPORTER, tmp_path / "unpacked") == read(IMPORTER, zip_file(tmp_path / "a.zip", files))
+    # Of a folder, the discovery reports which files are not used.
+    unused = SkippedItem("file not used by claude_ai")
+    packed = read(IMPORTER, zip_file(tmp_path / "a.zip", {**files, "report.pdf": ""}))
+    assert packed == [*read(IMPORTER, tmp_path / "unpacked"), unused, unused]
 
 
 def test_both_forms_of_the_zip_are_read(tmp_path: Path) -> None:

@@ -533,8 +533,13 @@ class ImportJobs:
                     if left.stat().st_mtime < time.time() - _ABANDONED_AFTER_S:
                         shutil.rmtree(left, ignore_errors=True)
             folder = Path(tempfile.mkdtemp(dir=self._uploads))
-            with (folder / name).open("wb") as copy:
-                shutil.copyfileobj(file, copy, 1 << 20)
+            try:
+                with (folder / name).open("wb") as copy:
+                    shutil.copyfileobj(file, copy, 1 << 20)
+            except BaseException:
+                # On a full disk, a part of the upload would keep it full.
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DiskFull from error

@@ -107,6 +107,7 @@ async def test_an_archive_that_unpacks_to_more_than_the_quota_is_stopped(tmp_pat
 
     assert (job["state"], of_ben["state"]) == ("failed", "done")
     assert "the quota of 6,000,000 bytes is reached" in job["problem"]
+    assert job["problem"].endswith(f"; at least {usage['items'] - 1} items were imported and kept")
     assert again.status == 507
     assert written["isError"]
     assert found["structuredContent"]["results"]

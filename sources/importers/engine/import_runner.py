@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, Struct, structs
 
-from config.errors import Conflict, InvalidParams, NotFound, SourceTimeout
+from config.errors import Conflict, InvalidParams, NotFound, QuotaExceeded, SourceTimeout, StorageError
 from config.settings import Settings
 from sources.drafts import ItemDraft, MessageDraft, ThreadDraft, UpsertResult
 from sources.importers.engine import events, reader_process
@@ -234,7 +234,13 @@ async def run_import(
                 case IgnoredFiles(reason, count):
                     runner.summary.skip(reason, count)
                 case DiscoveredFile():
-                    await runner.import_file(result)
+                    try:
+                        await runner.import_file(result)
+                    except (StorageError, QuotaExceeded) as error:
+                        if library is not None and progress.items:
+                            reason = error.message.removesuffix("; nothing was written")
+                            error.message = f"{reason}; at least {progress.items:,} items were imported and kept"
+                        raise
     return runner.summary
 
 

@@ -1,6 +1,7 @@
 """Imports over REST: starting, following and cancelling jobs."""
 
 import asyncio
+import errno
 import io
 import itertools
 import threading
@@ -18,7 +19,7 @@ from auth.authenticator import local_principal, operator_principal
 from auth.context import READ, build_context
 from auth.registry import UserRecord
 from auth.sharing import Sharing
-from config.errors import Conflict, NotFound, Unavailable
+from config.errors import Conflict, DiskFull, NotFound, Unavailable
 from config.paths import UserId
 from server.import_board import ENDED_STATES, ImportJob
 from server.import_jobs import IMPORT_JOB_LIMITS, ImportJobLimits, ImportJobs, safe_name
@@ -314,6 +315,24 @@ async def test_upload_of_a_user_who_is_deleted_meanwhile_brings_nothing_back(
             async with runtime.libraries.library(context) as library:
                 await library.notes.create(NoteDraft(title="late"))
         assert not list(runtime.data_root.root.rglob(f"*{ben.id}*"))
+
+
+class UploadToFullDisk(io.BytesIO):
+    """A file of which only the first part can be stored."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().read(size)
+
+
+async def test_part_of_an_upload_does_not_stay_on_a_full_disk(tmp_path: Path) -> None:
+    async with open_library_fixture(tmp_path / "data") as libraries, open_jobs(libraries) as jobs:
+        ada = libraries.context("ada")
+        with pytest.raises(DiskFull):
+            await jobs.start(ada, UploadToFullDisk(b"x"), "a", None, is_dry_run=False)
+        assert list((tmp_path / "data" / "uploads").iterdir()) == []
+        assert await jobs.list(ada) == []
 
 
 async def test_upload_folder_that_disappears_does_not_stop_another_upload(tmp_path: Path) -> None:

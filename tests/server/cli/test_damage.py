@@ -308,6 +308,9 @@ def test_damaged_audit_log_is_named_by_the_backup_that_it_prevents(program: Prog
 
     assert outcome.code == 1
     assert "audit.db cannot be read (file is not a database)" in outcome.stderr
+    assert list((program.home / "backup").iterdir()) == []
+    (program.data_dir / "audit.db").unlink()
+    assert program.expect("backup", "backup").startswith("backup: 2 users")
 
 
 def test_repair_starts_an_empty_file_only_on_request(program: Program) -> None:

@@ -136,34 +136,35 @@ def back_up(
     Those in `groups` are groups. `show_progress` is called with the number of users that are copied, before each.
 
     Every copy is checked. A damaged or missing file is left out and listed in `problems`, so that the fault of one
-    user's file does not prevent the backup of the others.
+    user's file does not prevent the backup of the others. If the backup fails, nothing is left of it.
     """
     with _translated_errors("the backup cannot be written"):
         _require_empty(folder, "the backup directory")
         target = DataRoot(folder)
-        target.prepare()
-        with closing(connect_reader(data_root.control_path)) as control:
-            begin_snapshot(control)
-            copy_database(control, target.control_path)
-        if fault := library_check.find_fault(target.control_path):
-            raise StorageError(f"control.db {fault}; restore it from an older backup")
-        audit = _copy_audit(data_root, target)
-        copies: dict[str, BackupUser] = {}
-        for user_id, name in users:
-            show_progress(len(copies))
-            copied = _copy_user(data_root, user_id, name, target)
-            copies[user_id] = structs.replace(copied, is_group=user_id in groups)
-        manifest = BackupManifest(
-            made_at=made_at,
-            control=_describe(target.control_path),
-            users=copies,
-            audit=audit,
-        )
-        descriptor = os.open(folder / MANIFEST, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(manifest)))
-            file.flush()
-            os.fsync(file.fileno())
+        with _no_partial_copies(target):
+            target.prepare()
+            with closing(connect_reader(data_root.control_path)) as control:
+                begin_snapshot(control)
+                copy_database(control, target.control_path)
+            if fault := library_check.find_fault(target.control_path):
+                raise StorageError(f"control.db {fault}; restore it from an older backup")
+            audit = _copy_audit(data_root, target)
+            copies: dict[str, BackupUser] = {}
+            for user_id, name in users:
+                show_progress(len(copies))
+                copied = _copy_user(data_root, user_id, name, target)
+                copies[user_id] = structs.replace(copied, is_group=user_id in groups)
+            manifest = BackupManifest(
+                made_at=made_at,
+                control=_describe(target.control_path),
+                users=copies,
+                audit=audit,
+            )
+            descriptor = os.open(folder / MANIFEST, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(msgspec.json.format(msgspec.json.encode(manifest)))
+                file.flush()
+                os.fsync(file.fileno())
     return manifest
 
 
@@ -247,7 +248,7 @@ def restore(folder: Path, data_root: DataRoot) -> BackupManifest:
     with _translated_errors("the backup cannot be restored"):
         if data_root.root.exists():
             _require_empty(data_root.root, "the data directory")
-        try:
+        with _no_partial_copies(data_root):
             # Copies the control database last and gives it its name when it is complete: without it, a partly restored
             # directory is not served.
             source = DataRoot(folder)
@@ -265,13 +266,21 @@ def restore(folder: Path, data_root: DataRoot) -> BackupManifest:
             _copy_verified(source.control_path, unfinished, manifest.control)
             unfinished.replace(data_root.control_path)
             sync_directory(data_root.root)
-        except BaseException:
-            paths = (data_root.control_path, _unfinished_control(data_root), data_root.audit_path)
-            for path in (data_root.root / "users", *paths):
-                with suppress(OSError):
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
-            raise
     return manifest
+
+
+@contextmanager
+def _no_partial_copies(root: DataRoot) -> Iterator[None]:
+    """Removes what was written to a directory that was empty, if the block fails: on a full disk, it keeps the disk
+    full."""
+    try:
+        yield
+    except BaseException:
+        paths = (root.control_path, _unfinished_control(root), root.audit_path, root.root / MANIFEST)
+        for path in (root.root / "users", *paths):
+            with suppress(OSError):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        raise
 
 
 def _unfinished_control(root: DataRoot) -> Path:

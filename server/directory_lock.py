@@ -111,8 +111,8 @@ def _acquire(root: Path, command: str, use: Use) -> DirectoryLock | None:
     try:
         descriptor = os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, _FILE_MODE)
     except OSError as error:
-        advice = "its owner must be the account that runs the server"
-        raise StorageError(f"{root / LOCK_FILE} cannot be locked: {error.strerror}; {advice}") from error
+        advice = "; its owner must be the account that runs the server" if isinstance(error, PermissionError) else ""
+        raise StorageError(f"{root / LOCK_FILE} cannot be locked: {error.strerror}{advice}") from error
     waits_until = time.monotonic() + _WAIT_S
     while not _try_lock(descriptor):
         owner = _read_owner(descriptor)

@@ -16,7 +16,7 @@ from auth.context import RequestContext, build_context
 from auth.follows import Follows
 from auth.library_files import forget_file
 from auth.registry import UserRecord
-from config.errors import FlorilegiumError, InvalidParams, Unavailable
+from config.errors import FlorilegiumError, InvalidParams, StorageError, Unavailable
 from config.paths import DataRoot, set_aside
 from config.settings import Settings
 from server.following.service import REPORT_FIELDS, run_source
@@ -177,12 +177,16 @@ def _repair(
             entries = reindex_file(root, user.id, kind, sqlite_options(settings))
             return f"{kind}.db: indexes rebuilt, {entries:,} {'entry' if entries == 1 else 'entries'}", True
         case "damaged":
-            report = salvage(root, user.id, kind)
-            reindex_file(root, user.id, kind, sqlite_options(settings))
+            report, unindexed = salvage(root, user.id, kind), ""
+            try:
+                reindex_file(root, user.id, kind, sqlite_options(settings))
+            except StorageError as error:
+                # What was salvaged, and lost, is not known any more at the next time.
+                unindexed = f"; its indexes are empty ({error.message}): run `florilegium reindex --user {user.name}`"
             rows = _count(sum(report.rows.values()), "row")
             gaps = ", ".join(f"{table} ({_count(count, 'place')})" for table, count in report.gaps.items())
             lost = f"unreadable: {gaps}" if gaps else "every row was readable"
-            line = f"{rows} salvaged; {lost}; the damaged file is kept as {report.replaced}"
+            line = f"{rows} salvaged; {lost}; the damaged file is kept as {report.replaced}{unindexed}"
         case "missing" if accept_loss:
             # The control database records which files a user has, so that a missing one is not replaced silently by an
             # empty one. Without the record, the next use creates it.

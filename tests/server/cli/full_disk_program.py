@@ -4,16 +4,21 @@ The data directory is a tmpfs of its own in the mount namespace of this process,
 """
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 from auth.context import READ, WRITE
+from config.paths import DataRoot
 from tests.live import JWT_SECRET, live, make_settings
 from tests.server.cli.program import Program
 from tests.server.http_client import fetch
 
 DISK = "size=4m"
+PAGE = 4096
+# Enough for the shared memory of a log, and too little for a library.
+ROOM = 32 * PAGE
 
 
 def fill(directory: Path) -> None:
@@ -70,12 +75,31 @@ def restart(program: Program) -> None:
     (program.data_dir / "filler").unlink()
 
 
+def repair(program: Program) -> None:
+    """Prints what repairing a damaged library says if its rows do not fit on the disk, and whether it was changed."""
+    [eve] = [user["id"] for user in program.run("user", "list", "--json").json if user["name"] == "eve"]
+    path = DataRoot(program.data_dir).paths_of(eve).chacha
+    intact = path.read_bytes()
+    path.write_bytes(intact[: PAGE * 10] + b"\xff" * PAGE + intact[PAGE * 11 :])
+    damaged = path.read_bytes()
+    fill(program.data_dir)
+    filler = program.data_dir / "filler"
+    os.truncate(filler, filler.stat().st_size - ROOM)
+    outcome = program.run("repair", "--user", "eve")
+    print(f"repair: {outcome.code}", outcome.stderr.splitlines()[-1], path.read_bytes() == damaged)
+    filler.unlink()
+    path.write_bytes(intact)
+
+
 def use_read_only(program: Program) -> None:
     """Prints what commands say if the file system is read-only, without the path."""
     subprocess.run(["mount", "-o", "remount,ro", str(program.data_dir)], check=True)
     for command in (("serve", "--port", "0"), ("user", "add", "fred")):
         outcome = program.run(*command)
         print(f"read-only: {outcome.code}", outcome.stderr.splitlines()[-1].replace(str(program.data_dir), "DIR"))
+    saved = program.run("backup", str(program.home / "saved"))
+    print(f"backup: {saved.code}", saved.stdout.partition(": ")[2].partition(",")[0])
+    print(program.expect("restore", str(program.home / "saved"), "--verify", "--user", "eve").partition(" in ")[0])
     checks = {
         line.split()[1]: line for line in program.run("doctor").stdout.splitlines() if line[:4] in ("ok  ", "fail")
     }
@@ -90,6 +114,7 @@ def main() -> None:
     program.data_dir.chmod(0o700)
     restart(program)
     asyncio.run(withdraw_access(program))
+    repair(program)
     use_read_only(program)
 
 

@@ -29,8 +29,11 @@ def test_access_is_withdrawn_on_a_full_disk(tmp_path: Path) -> None:
         "after: [401, 401, 401]",
         "user add: 0 ",
         "reserved again: True",
+        "repair: 1 florilegium: the disk is full; nothing was written True",
         f"read-only: 1 florilegium: {READ_ONLY}",
         f"read-only: 1 florilegium: {READ_ONLY}",
+        "backup: 0 4 users",
+        "eve",
         "fail data directory DIR is on a read-only file system; make it writable",
         "ok libraries all of 4 users checked; `florilegium check` checks everything",
     ], process.stderr

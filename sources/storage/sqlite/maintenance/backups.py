@@ -22,8 +22,17 @@ from auth.audit import AUDIT_SCHEMA
 from auth.control_database import CONTROL_SCHEMA
 from auth.library_files import record_file
 from config.errors import DATABASE_ERRORS, Conflict, DiskFull, NotFound, StorageError
-from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId, copy_database, set_aside, sync_directory
-from sources.storage.sqlite.connection.errors import is_no_space, translate
+from config.paths import (
+    DATABASE_KINDS,
+    DatabaseKind,
+    DataRoot,
+    UserId,
+    copy_database,
+    is_read_only,
+    set_aside,
+    sync_directory,
+)
+from sources.storage.sqlite.connection.errors import is_no_space, is_unwritable, translate
 from sources.storage.sqlite.maintenance import library_check
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS
 from sources.storage.sqlite.schema.kinds import schema_version
@@ -332,8 +341,8 @@ def _copy_user(data_root: DataRoot, user_id: UserId, name: str, target: DataRoot
 
 
 def _connect_reader(path: Path) -> tuple[sqlite3.Connection, bool]:
-    """Returns a connection, and whether the file can be locked. On a full disk, SQLite can only open a file without a
-    log as immutable; nothing can write to it then."""
+    """Returns a connection, and whether the file can be locked. On a full or read-only disk, SQLite can only open a
+    file without a log as immutable; nothing can write to it then."""
     connection = connect_reader(path)
     try:
         connection.execute("BEGIN IMMEDIATE")
@@ -342,7 +351,8 @@ def _connect_reader(path: Path) -> tuple[sqlite3.Connection, bool]:
     except DATABASE_ERRORS as error:
         connection.close()
         log = path.with_name(path.name + "-wal")
-        if not is_no_space(error) or (log.exists() and log.stat().st_size):
+        cannot_write = is_no_space(error) or (is_unwritable(error) and is_read_only(path))
+        if not cannot_write or (log.exists() and log.stat().st_size):
             raise
         return library_check.connect_immutable(path), False
     return connection, True

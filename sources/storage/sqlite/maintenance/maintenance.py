@@ -14,11 +14,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from config.errors import DATABASE_ERRORS, StorageError, replace_undecodable
+from config.errors import DATABASE_ERRORS, DiskFull, StorageError, replace_undecodable
 from config.paths import DatabaseKind, DataRoot, UserId, set_aside, sync_directory
 from sources.storage.job_queue import Job
 from sources.storage.sqlite.connection.connection import JobConnection
-from sources.storage.sqlite.connection.errors import translate
+from sources.storage.sqlite.connection.errors import is_no_space, translate
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions, connect_writer
 from sources.storage.sqlite.index.text_index import BEFORE_FIRST_ROWID, resegment_batch, save_segment_version
 from sources.storage.sqlite.schema import kinds
@@ -161,6 +161,8 @@ def salvage(data_root: DataRoot, user_id: UserId, kind: DatabaseKind) -> Salvage
         unfinished.replace(path)
         sync_directory(path.parent)
     except DATABASE_ERRORS as error:
+        if is_no_space(error):
+            raise DiskFull from error
         raise StorageError(f"nothing can be salvaged from {kind}.db ({error}); restore it from a backup") from error
     finally:
         unfinished.unlink(missing_ok=True)

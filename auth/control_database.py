@@ -14,6 +14,8 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 from msgspec import Struct
 
+from config.paths import inherit_owner
+
 T = TypeVar("T")
 P = ParamSpec("P")
 StoredT = TypeVar("StoredT", bound="_Stored")
@@ -137,6 +139,7 @@ def reserve_space(control_path: Path, connection: sqlite3.Connection) -> None:
         if not (path.exists() and path.stat().st_size >= size):
             path.unlink(missing_ok=True)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            inherit_owner(descriptor, path.parent)
             try:
                 if hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(descriptor, 0, size)

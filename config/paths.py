@@ -276,6 +276,7 @@ def _ensure_directory(parent: int, name: str) -> int:
         with suppress(FileExistsError):
             os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
         descriptor = os.open(name, flags, dir_fd=parent)
+        inherit_owner(descriptor, parent)
     try:
         if stat.S_IMODE(os.fstat(descriptor).st_mode) != _DIRECTORY_MODE:
             with suppress(PermissionError):  # file systems without modes, where the mount options apply
@@ -300,7 +301,17 @@ def _ensure_file(parent: int, name: str) -> None:
                 # names.
                 raise StorageError("a database has a second hard link; copy the file instead of linking it") from None
         else:
+            inherit_owner(descriptor, parent)
             os.close(descriptor)
+
+
+def inherit_owner(descriptor: int, directory: int | Path) -> None:
+    """Gives what root has created to the owner of the directory, as SQLite does with its logs. Otherwise a command that
+    root runs would lock out the server, which has an account of its own."""
+    if os.geteuid() == 0:
+        with suppress(OSError):
+            owner = os.stat(directory)  # noqa: PTH116 - or a descriptor
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
 
 @contextmanager

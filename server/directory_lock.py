@@ -22,6 +22,7 @@ from loguru import logger
 from msgspec import Struct, structs
 
 from config.errors import StorageError
+from config.paths import inherit_owner
 
 LOCK_FILE = "florilegium.lock"
 # sqlite.org/wal.html, "the WAL-reset bug": before this version, two writing processes can corrupt a database.
@@ -109,7 +110,12 @@ def locked_directory(root: Path, command: str, use: Use) -> Iterator[DirectoryLo
 def _acquire(root: Path, command: str, use: Use) -> DirectoryLock | None:
     # The file is truncated later, so a link that someone put there is not followed.
     try:
-        descriptor = os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, _FILE_MODE)
+        flags = os.O_RDWR | os.O_NOFOLLOW
+        try:
+            descriptor = os.open(root / LOCK_FILE, flags | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+            inherit_owner(descriptor, root)
+        except FileExistsError:
+            descriptor = os.open(root / LOCK_FILE, flags)
     except OSError as error:
         advice = "; its owner must be the account that runs the server" if isinstance(error, PermissionError) else ""
         raise StorageError(f"{root / LOCK_FILE} cannot be locked: {error.strerror}{advice}") from error

@@ -15,6 +15,7 @@ from config.paths import DataRoot
 from tests.server.cli.program import Program
 
 # The files of SQLite can be damaged or lost. PostgreSQL looks after its own.
+NOBODY = 65534
 pytestmark = [pytest.mark.sqlite, pytest.mark.slow("damages and salvages many files")]
 
 
@@ -298,6 +299,26 @@ def test_inaccessible_library_is_not_called_damaged_and_does_not_concern_others(
     assert program.expect("restore", "backup", "--verify", "--user", "ben").startswith(
         "ben in backup is intact: 3 files"
     )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another account")
+def test_what_a_command_of_root_creates_belongs_to_the_account_of_the_server(program: Program) -> None:
+    homes = add_demo_users(program)
+    program.expect("backup", "backup")
+    (homes["ada"] / "prompts.db").unlink()
+    overwrite_page_with(homes["ben"] / "chacha.db", b"perseid")
+    (program.data_dir / "florilegium.lock").unlink()
+    for path in (program.data_dir, *program.data_dir.rglob("*")):
+        os.chown(path, NOBODY, NOBODY)
+
+    program.expect("user", "add", "cyd")
+    program.expect("add", "notes", "comet", "--title", "First", "--user", "cyd")
+    program.expect("restore", "backup", "--user", "ada")
+    program.run("repair", "--user", "ben")
+
+    foreign = [path for path in program.data_dir.rglob("*") if path.stat().st_uid != NOBODY]
+    assert foreign == []
+    assert list(homes["ben"].glob("chacha.db.replaced-*"))
 
 
 def test_damaged_audit_log_is_named_by_the_backup_that_it_prevents(program: Program) -> None:

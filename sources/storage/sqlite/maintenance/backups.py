@@ -28,6 +28,7 @@ from config.paths import (
     DataRoot,
     UserId,
     copy_database,
+    inherit_owner,
     is_read_only,
     set_aside,
     sync_directory,
@@ -217,8 +218,11 @@ def restore_user(folder: Path, name: str, data_root: DataRoot, user_id: UserId) 
         try:
             copies.mkdir(0o700)
             for kind, file in user.files.items():
-                _copy_verified(source[kind], copies / source[kind].name, file)
+                _copy_verified(source[kind], copies / source[kind].name, file, owner=home)
             sync_directory(copies)
+            descriptor = os.open(copies, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            inherit_owner(descriptor, home)
+            os.close(descriptor)
             # If the process ends from here on, the next start of a server, or the next restore, completes this one.
             copies.rename(home / _RESTORED)
         except BaseException:
@@ -388,10 +392,11 @@ def _copy(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> Bac
         raise
 
 
-def _copy_verified(source: Path, target: Path, file: BackupFile) -> None:
+def _copy_verified(source: Path, target: Path, file: BackupFile, *, owner: Path | None = None) -> None:
     """Copies a file and checks the digest again: the disk may fail between verification and copy."""
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, _FILE_MODE)
     with source.open("rb") as reader, os.fdopen(descriptor, "wb") as writer:
+        inherit_owner(descriptor, owner or target.parent)
         shutil.copyfileobj(reader, writer, 1 << 20)
         writer.flush()
         os.fsync(writer.fileno())

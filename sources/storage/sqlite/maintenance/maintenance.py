@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from config.errors import DATABASE_ERRORS, DiskFull, StorageError, replace_undecodable
-from config.paths import DatabaseKind, DataRoot, UserId, set_aside, sync_directory
+from config.paths import DatabaseKind, DataRoot, UserId, inherit_owner, set_aside, sync_directory
 from sources.storage.job_queue import Job
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.errors import is_no_space, translate
@@ -170,7 +170,9 @@ def salvage(data_root: DataRoot, user_id: UserId, kind: DatabaseKind) -> Salvage
 
 
 def _copy_rows(path: Path, target_path: Path, kind: DatabaseKind) -> tuple[dict[str, int], dict[str, int]]:
-    os.close(os.open(target_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE))
+    descriptor = os.open(target_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+    inherit_owner(descriptor, target_path.parent)
+    os.close(descriptor)
     # With a writable schema, SQLite ignores damaged entries of the schema and a file that is too short.
     connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, isolation_level=None)
     connection.execute("PRAGMA trusted_schema = OFF")

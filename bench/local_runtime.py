@@ -2,13 +2,14 @@
 
 import base64
 import hashlib
+import sqlite3
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from auth.context import SCOPES, ClientId, Principal, RequestContext, build_context
 from config.paths import DataRoot, UserId
@@ -33,6 +34,13 @@ class ToolError(Exception):
     """A tool returned an error, which would make the measurement meaningless."""
 
 
+# A library is created only for a user that exists.
+_ADD_USER = (
+    "INSERT OR IGNORE INTO users (id, name, issuer, subject, created_at, epoch, tokens_valid_after) "
+    "VALUES (?1, ?2, '', ?2, 0, 0, 0)"
+)
+
+
 class LocalRuntime(Struct, frozen=True):
     """The libraries, the sources and the tools as a client calls them."""
 
@@ -41,12 +49,17 @@ class LocalRuntime(Struct, frozen=True):
     libraries: Libraries
     sources: Mapping[str, Source]
     dispatcher: Dispatcher
+    contexts: dict[str, RequestContext] = field(default_factory=dict)
 
     def context_for(self, name: str) -> RequestContext:
         """Returns the context of the user with this name. The same name has the same library in every run."""
-        user_id = user_id_for(name)
-        principal = Principal(user_id, name, ClientId("bench"), frozenset(SCOPES), "local", "bench")
-        return build_context(principal, self.data_root, "bench")
+        if name not in self.contexts:
+            user_id = user_id_for(name)
+            with closing(sqlite3.connect(self.data_root.control_path, isolation_level=None)) as control:
+                control.execute(_ADD_USER, (user_id, name))
+            principal = Principal(user_id, name, ClientId("bench"), frozenset(SCOPES), "local", "bench")
+            self.contexts[name] = build_context(principal, self.data_root, "bench")
+        return self.contexts[name]
 
     async def call(self, context: RequestContext, tool: str, **arguments: Any) -> Any:
         """Returns the structured content of a tool's response, as sent over the wire."""

@@ -22,7 +22,6 @@ from server.protocol.legacy_sessions import LegacySessions
 from server.services import Services
 from server.stores import StateStores
 from server.transports.client_connections import OpenStreams
-from sources.storage.sqlite.maintenance.backups import finish_restores
 
 T = TypeVar("T")
 
@@ -67,6 +66,8 @@ class Runtime(Services, frozen=True, kw_only=True):
 
 def remove_leftovers(root: Path) -> None:
     """Removes unfinished copies of databases and the uploads of imports that have ended with their process."""
+    from sources.storage.sqlite.maintenance.backups import finish_restores  # noqa: PLC0415 - `serve --help` needs none
+
     for path in (*root.glob("control.db*.unfinished"), *root.glob("users/*/*/*.unfinished")):
         with suppress(OSError):
             path.unlink()

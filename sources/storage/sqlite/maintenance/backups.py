@@ -10,6 +10,7 @@ has the layout of a data directory plus a manifest.
 import os
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from hashlib import sha256
@@ -150,6 +151,9 @@ def back_up(
     """
     with _translated_errors("the backup cannot be written"):
         _require_empty(folder, "the backup directory")
+        # An error of `prepare` would be about the data directory.
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
         target = DataRoot(folder)
         with _no_partial_copies(target):
             target.prepare()

@@ -224,6 +224,15 @@ async def test_backup_and_restore_overwrite_nothing(libraries: LibraryFixture, t
     assert verify(tmp_path / "backup").made_at == NOW
 
 
+async def test_backup_that_cannot_be_written_is_not_called_the_data_directory(
+    libraries: LibraryFixture, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(StorageError, match=r"\Athe backup cannot be written: Not a directory\Z"):
+        make_backup(libraries, tmp_path / "file" / "backup")
+
+
 async def test_backup_is_readable_only_by_its_owner(libraries: LibraryFixture, tmp_path: Path) -> None:
     make_backup(libraries, tmp_path / "backup")
 

@@ -9,6 +9,7 @@ import pytest
 
 from auth.context import ADMIN, READ, SCOPES, WRITE
 from auth.oauth.grants import GrantRequest, OAuthGrants, TokenResource
+from config.errors import Conflict
 from config.times import format_time_seconds
 from tests.cases import each_case
 from tests.server.http_client import HttpResponse
@@ -262,8 +263,11 @@ async def test_purging_a_user_deletes_the_library(api: RestClient, ada: LibraryU
     await ben.add_note("Ships", "of Ben")
     admin = await key_of(api, "ada", *SCOPES)
     assert (await send(api, admin, "DELETE", "/api/v1/users/ben?purge=true")).status == 200
+    # A call that began before cannot read or create a library any more.
     async with ben.libraries.library(ben.context) as library:
-        assert (await library.notes.list(1, 0)).total == 0
+        with pytest.raises(Conflict, match="disabled or deleted"):
+            await library.notes.list(1, 0)
+    assert await ben.libraries.stored_bytes([ben.context.user_id]) == {ben.context.user_id: 0}
     assert (await send(api, admin, "POST", "/api/v1/search", {"query": "high"})).json()["results"]
 
 

@@ -325,9 +325,11 @@ def _copy_audit(data_root: DataRoot, target: DataRoot) -> BackupFile | None:
 
 
 def _copy_user(data_root: DataRoot, user_id: UserId, name: str, target: DataRoot) -> BackupUser:
-    paths = _paths(data_root, user_id)
-    # Path.exists raises if the directory cannot be read.
-    paths = {kind: path for kind, path in paths.items() if os.path.exists(path)}  # noqa: PTH110 - see above
+    paths: dict[DatabaseKind, Path] = {
+        kind: path
+        for kind, path in _paths(data_root, user_id).items()
+        if os.path.exists(path)  # noqa: PTH110 - Path.exists raises if the directory cannot be read
+    }
     problems = library_check.missing_files(data_root, user_id)
     files: dict[DatabaseKind, BackupFile] = {}
     with ExitStack() as stack:

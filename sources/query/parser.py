@@ -49,7 +49,7 @@ from sources.query.words import (
     with_tones,
 )
 from sources.text.folding import is_vietnamese
-from sources.text.segmentation import UNSPACED_RUN, stem
+from sources.text.segmentation import FOREIGN_STOPWORDS, UNSPACED_RUN, VIETNAMESE_STOPWORDS, stem
 from sources.times import TIME_WORDS, TimeMention, TimeSpan
 
 
@@ -265,7 +265,10 @@ class _ExpressionBuilder:
         """Drops weak words if there is anything else to search for."""
         texts = join_numbers([text for part in parts for text in self._loose_texts(part)])
         words = [loose for text in texts for loose in self._reader.read_loose(text)]
-        strong = [loose for loose in words if not loose.is_weak]
+        stopwords = VIETNAMESE_STOPWORDS if self._is_vietnamese else FOREIGN_STOPWORDS
+        strong = [
+            loose for loose in words if not (loose.is_weak or normalize("NFC", loose.word.text.lower()) in stopwords)
+        ]
         selected = strong or ([] if are_optional else words)
         if self._is_vietnamese:
             return [word for loose in selected for word in with_tones(loose.word)]

@@ -18,6 +18,7 @@ from sources.query.numbers import Tokens, joined_spelling, number_spellings
 from sources.text.folding import fold, tone_token
 from sources.text.segmentation import (
     STOPWORDS,
+    THAI_STOPWORDS,
     UNSPACED_RUN,
     camel_case_parts,
     letter_clusters,
@@ -59,7 +60,7 @@ _SINGULARS, _PLURALS = _IRREGULAR.split()[::2], _IRREGULAR.split()[1::2]
 _OTHER_NUMBER: dict[str, str] = dict(zip(_SINGULARS + _PLURALS, _PLURALS + _SINGULARS, strict=True))
 _HIRAGANA = re.compile("[\u3041-\u309f]+")
 _LEADING_PUNCTUATION = "([{<'’`,;:!?*/\\|~^&%$=_"
-_TRAILING_PUNCTUATION = ")]}>'’`.,;:!?*/\\|~^&%$=_…"
+_TRAILING_PUNCTUATION = ")]}>'’`.,;:!?*/\\|~^&%$=_…؟،؛।"
 
 
 class LooseWord(Struct, frozen=True):
@@ -91,7 +92,9 @@ def _loose_words(text: str) -> Sequence[LooseWord]:
         for run in unspaced_runs(text):
             if len(letter_clusters(run)) == 1:
                 words.append(LooseWord(Word(run, (Prefix(run, (run,)),)), is_weak=False))
-            words += [_loose_pair(pair) for pair in letter_pairs(run)]
+            # The pairs of stop words, and those across their borders, are weak.
+            strong = {pair for part in THAI_STOPWORDS.split(run) for pair in letter_pairs(part)}
+            words += [_loose_pair(pair, is_weak=pair not in strong) for pair in letter_pairs(run)]
         gaps = UNSPACED_RUN.sub(" ", text)
         return [*words, *(_loose_token(token, _display_text(token)) for token in tokenize(gaps))]
     tokens = _consecutive_tokens(text)
@@ -257,8 +260,8 @@ def _camel_case_word(text: str) -> Word | None:
     return Word(text, (Phrase(whole, (whole,)), Phrase(" ".join(parts), tuple(part.lower() for part in parts))))
 
 
-def _loose_pair(pair: str) -> LooseWord:
-    return LooseWord(Word(pair, (Phrase(pair, (pair,)),)), is_weak=_HIRAGANA.fullmatch(pair) is not None)
+def _loose_pair(pair: str, *, is_weak: bool) -> LooseWord:
+    return LooseWord(Word(pair, (Phrase(pair, (pair,)),)), is_weak or _HIRAGANA.fullmatch(pair) is not None)
 
 
 def _loose_compound(text: str, tokens: list[str]) -> list[LooseWord]:

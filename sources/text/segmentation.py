@@ -490,3 +490,26 @@ _STOPWORDS = """
     would wouldn yes yet you your yours yourself
 """
 STOPWORDS = frozenset(_STOPWORDS.split())
+
+# Such words of languages that are recognized by their letters, as they are written. Arabic words that are a name in
+# another spelling, such as the one for "on", are left out.
+_FOREIGN_STOPWORDS = """
+    في من إلى عن مع هو هي ما ماذا متى أين كيف كم هل الذي التي الذين هذا هذه ذلك تلك كان كانت أن إن أو ثم قد لا لم لن بين
+    عند بعد قبل كل أي منذ حتى خلال لماذا وهو وهي يكون تكون تم
+    में के की का को से है हैं और ने पर यह वह कि जो था थी थे हो एक इस उस क्या कौन कौनसा कब कहाँ कहां कैसे कितने कितना कितनी किस
+    किसने किसे क्यों लिए साथ तक भी नहीं या तो ही गया गई गए किया करने करता करते करती होता होती होते रहा रही रहे द्वारा अपने अपनी
+    अपना इन उन इसके उसके जिस जब तब बाद
+    και το της του η ο οι τα τους τις να σε για με από τι ποιος ποια ποιο ποιον ποιες ποιοι που πού πότε πώς πόσο πόσα
+    πόσες είναι ήταν στο στη στην στον στα στις στους των τον την τη έχει είχε ένα ένας μια ή δεν θα ως κατά
+"""
+FOREIGN_STOPWORDS = frozenset(_FOREIGN_STOPWORDS.split())
+# Some of them are written like names and words of other languages, so they are for Vietnamese queries only.
+_VIETNAMESE_STOPWORDS = """
+    là của và những các được trong có cho một gì nào bao nhiêu ai khi ở đã với từ để về thì mà bởi vì như thế này đó sau
+    trước trên dưới ra vào đến tại theo do bị hay hoặc cũng không phải đâu sao
+"""
+VIETNAMESE_STOPWORDS = frozenset(_VIETNAMESE_STOPWORDS.split())
+# What a Thai question asks for, and "is". Longer words do not contain them.
+THAI_STOPWORDS = re.compile(
+    f"(?:อะไร|เท่าไหร่|เท่าไร|เท่าใด|อย่างไร|เมื่อไหร่|เมื่อไร|เมื่อใด|ที่ไหน|ทําไม|หรือไม่|ใคร|ไหน|ใด|คือ)(?![{_DEPENDENT}])"
+)

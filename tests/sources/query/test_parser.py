@@ -155,6 +155,22 @@ def test_any_plain_word_may_match_and_stop_words_are_dropped() -> None:
     assert (query.has_operators, query.read_as, query.is_truncated) == (False, None, False)
 
 
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("Sông nào dài nhất của châu Phi?", "Sông dài nhất châu Phi"),
+        ("متى ولد الشاعر؟", "ولد الشاعر"),
+        ("भारत की राजधानी क्या है?", "भारत राजधानी"),
+        ("Ποια είναι η πρωτεύουσα;", "πρωτεύουσα"),
+        ("แม่น้ำคืออะไร", "แม่น้ำ"),
+        ("का से है", "का से है"),
+        ("คืออะไร", "คืออะไร"),
+    ],
+)
+def test_stop_words_of_languages_that_their_letters_tell_are_dropped(text: str, same: str) -> None:
+    assert parse(text).terms == parse(same).terms != ()
+
+
 def test_stop_words_are_kept_if_there_are_no_other_words() -> None:
     assert render_query("to be or not to be") == "to OR be OR or OR not"
     assert render_query("The Who") == "The OR Who"

@@ -26,7 +26,7 @@ class TermMatcher:
     def __init__(self, word: Word) -> None:
         self.alternatives: list[Matcher] = []
         self.beginnings: list[str] = []  # of which every match has one
-        phrases = word.alternatives if len(word.alternatives) < 2 else _without_redundant_prefixes(word.alternatives)
+        phrases = word.alternatives if len(word.alternatives) < 2 else _without_redundant(word.alternatives)
         is_ascii = True
         for phrase in phrases:
             is_prefix = isinstance(phrase, Prefix)
@@ -205,18 +205,19 @@ class _SequenceMatcher(Matcher):
         return end
 
 
-def _without_redundant_prefixes(alternatives: Sequence[Phrase | Prefix]) -> list[Phrase | Prefix]:
-    """Removes prefixes that begin with another one, which matches the same words and more."""
-    prefixes = [one.tokens[0] for one in alternatives if isinstance(one, Prefix) and len(one.tokens) == 1]
-    if len(prefixes) < 2:
+def _without_redundant(alternatives: Sequence[Phrase | Prefix]) -> list[Phrase | Prefix]:
+    """Removes alternatives that match nothing but what begins with another one, a prefix: in languages that are not
+    stemmed, most words match with other endings, too."""
+    single = [one for one in alternatives if len(one.tokens) == 1]
+    prefixes = [one.tokens[0] for one in single if isinstance(one, Prefix) and not UNSPACED_RUN.match(one.tokens[0])]
+    if not prefixes:
         return [*alternatives]
-    return [
-        one
-        for one in alternatives
-        if isinstance(one, Phrase)
-        or len(one.tokens) != 1
-        or not any(one.tokens[0] != prefix and one.tokens[0].startswith(prefix) for prefix in prefixes)
-    ]
+    redundant: set[Phrase | Prefix] = set()
+    for one in single:
+        token = one.tokens[0] if isinstance(one, Prefix) else stem_prefix(stem(one.tokens[0]))
+        if any(token.startswith(prefix) for prefix in prefixes if prefix != token or isinstance(one, Phrase)):
+            redundant.add(one)
+    return [one for one in alternatives if one not in redundant]
 
 
 # -- unspaced scripts --------------------------------------------------------------------------------------------------

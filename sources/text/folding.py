@@ -262,7 +262,7 @@ def compose(text: str) -> str:
     if form == "NFKC":
         # Often the Thai and Lao am are the only such characters; `normalize` is ten times faster without them.
         text = text.replace("\u0e33", "\u0e4d\u0e32").replace("\u0eb3", "\u0ecd\u0eb2")
-    if len(text) > _LONG_TEXT_CHARS and _MARKED_SCRIPT.search(text, 0, _BEGINNING_CHARS):
+    if len(text) > _LONG_TEXT_CHARS and (form == "NFKC" or _MARKED_SCRIPT.search(text, 0, _BEGINNING_CHARS)):
         # Nothing is composed across a space, and `normalize` is several times faster for words that it need not change.
         composed = " ".join([normalize(form, word) for word in text.split(" ")])
     else:
@@ -271,7 +271,7 @@ def compose(text: str) -> str:
 
 
 # Hebrew, Arabic and the scripts of India, in which letters have marks that are often written in another order or can be
-# composed. Those of Thai and Lao are not, and `normalize` sees that at once.
+# composed. In other scripts hardly any text has such letters, and `normalize` sees that at once.
 _MARKED_SCRIPT = re.compile("[\u0590-\u0dff]")
 
 

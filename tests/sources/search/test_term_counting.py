@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sources.query import Phrase, Prefix, Term, Word, parse
-from sources.search.term_matching import TermCounter, best_field
+from sources.search.term_matching import TermCounter, TermMatcher, best_field
 from sources.storage.tables.sql import index_form
 from sources.text.folding import fold_joined
 from sources.text.segmentation import TOKENIZER, segment
@@ -120,3 +120,20 @@ def test_best_field_matches_most_terms() -> None:
     assert best_field({"empty": ""}, counter) is None
     assert best_field(camel_case, counter) == ("second", "getTea")
     assert best_field(fields, TermCounter(())) == ("first", "nothing")
+
+
+@pytest.mark.parametrize(
+    ("alternatives", "looked_for"),
+    [
+        ((Phrase("дорога", ("дорога",)), Prefix("дорог", ("дорог",))), ["дорог"]),
+        (
+            (Prefix("organi", ("organi",)), Phrase("organ", ("organ",)), Prefix("organic", ("organic",))),
+            ["organi", "organ"],
+        ),
+        ((Phrase("東京", ("東京",)), Prefix("東", ("東",))), ["東京", "東"]),  # a match of the prefix has one letter
+    ],
+)
+def test_alternatives_that_a_prefix_covers_are_not_looked_for(
+    alternatives: tuple[Phrase | Prefix, ...], looked_for: list[str]
+) -> None:
+    assert [one.beginning for one in TermMatcher(Word("word", alternatives)).alternatives] == looked_for

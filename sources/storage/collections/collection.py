@@ -17,8 +17,8 @@ from config.errors import Conflict, NotFound
 from config.settings import Settings
 from config.times import format_timestamp
 from sources.drafts import UpsertResult
-from sources.query import ParsedQuery, QueryLimits
-from sources.query.parser import can_have_near_terms, with_rarest_terms
+from sources.query import ParsedQuery
+from sources.query.parser import can_have_near_terms, terms_max, with_rarest_terms
 from sources.records import SEMANTIC_OFF, HitPage, ListPage, SemanticStatus
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.semantic.service import SemanticService
@@ -42,7 +42,6 @@ from sources.storage.tables.upsert import IdempotencyLimits, Upserter, run_once,
 # What a batch of changes may take beyond the deadline of a single write: the tags of a media item are indexed with all
 # of its chunks.
 BATCH_MS = 60_000
-_TERMS_MAX = QueryLimits().max_terms
 _HUMAN_ONLY = "SELECT 1 FROM messages WHERE human_only = 1 AND deleted = 0 LIMIT 1"
 # The vector of a message is that of its own text, so it can be compared if only that is searched.
 _EMBEDDED_FIELDS = ((), ("own",))
@@ -468,10 +467,10 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
     ) -> HitPage:
         """Searches for the near words of a misspelled word too."""
         is_by_words = search.ranking != "meaning"
-        if is_by_words and len(search.query.terms) > _TERMS_MAX and can_have_near_terms(search.query):
+        if is_by_words and len(search.query.terms) > terms_max(search.query) and can_have_near_terms(search.query):
             self._statistics.refresh(connection)
             corpus = search.known_corpus or self._statistics.corpus(search.query, connection)
-            query = with_rarest_terms(search.query, corpus.frequencies, _TERMS_MAX)
+            query = with_rarest_terms(search.query, corpus.frequencies)
             page = self._search_target(connection, target, structs.replace(search, query=query, corpus=None), meaning)
             return page if page.query is not None else structs.replace(page, query=query)
         text_search = self.text_search(connection, search, target, meaning)

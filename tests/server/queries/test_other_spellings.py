@@ -71,3 +71,13 @@ async def test_of_a_long_query_the_rarest_words_count(ada: LibraryUser, tool: st
     response = await ada.call(tool, query=" ".join([*common, "heron", "weir"]))
     assert response["results"][0]["title"] == "Meant"
     assert "used only the 32 rarest terms" in response["read_as"]
+
+
+async def test_of_a_long_query_without_spaces_the_rarest_pairs_of_letters_count(ada: LibraryUser) -> None:
+    common = "".join(map(chr, range(0x4E00, 0x4E1C)))
+    for number in range(12):
+        await ada.add_note(f"Number {number}", common)
+    await ada.add_note("Meant", "蒼鷺在堰後築巢。")
+    response = await ada.call("notes_search", query=f"{common} 蒼鷺築巢")
+    assert response["results"][0]["title"] == "Meant"
+    assert "used only the 22 rarest terms" in response["read_as"]

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from config.postgres.connection import rows_as_json
 from sources.query import AllOf, ParsedQuery, Word
-from sources.query.parser import can_have_near_terms
+from sources.query.parser import can_have_near_terms, terms_max
 from sources.records import SemanticStatus
 from sources.storage.collections.collection import SearchWork
 from sources.storage.contract import Corpus, Search
@@ -261,6 +261,8 @@ class EntryStatistics:
         counted, has_matches = self._words_ahead(connection, state, queries)
         pages: list[FirstPage] = []
         for work, search in searches if has_matches else ():
+            if len(search.query.terms) > terms_max(search.query) and can_have_near_terms(search.query):
+                continue  # only its rarest terms are searched for
             text_search = work.collection.text_search(connection, search)
             window = (search.offset, search.limit)
             if not isinstance(work.meaning, SemanticStatus):

@@ -18,7 +18,7 @@ from msgspec import Struct
 from config.times import format_time
 from sources.query import Term
 from sources.search.message_boost import QUESTION_MARKS, ROLES, MessageBoost
-from sources.search.term_matching import TermCounter, TermCounts
+from sources.search.term_matching import TermCounter, TermCounts, join_letters
 from sources.text.folding import JoinedForms, fold, fold_joined
 from sources.text.segmentation import STOPWORDS, segment, stem
 from sources.times import RELATIVE_WORDS, TimeSpan, find_times, resolve
@@ -547,6 +547,11 @@ def _count_terms(
     """Returns the index forms of the block's texts, first the prominent ones and then the others, joined; how often
     each term occurs in them; and the length of both texts of each candidate."""
     prominent, other, lengths = zip(*map(_scored_texts, block), strict=True)
+    if counter.has_unspaced and block[0].written_text is not None:
+        written = [candidate.written_text or "" for candidate in block]
+        titles = fold_joined(prominent)
+        forms = titles if counter.is_unspaced else fold_joined((*prominent, *other))
+        return forms, counter.count_with_letters(titles, forms, join_letters(written)), lengths
     forms = fold_joined((*prominent, *other))
     return forms, counter.count_each(forms), lengths
 

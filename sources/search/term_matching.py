@@ -9,13 +9,21 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import accumulate, chain
 from unicodedata import normalize
 
 from sources.query import Phrase, Prefix, Term, Word
 from sources.query.words import strip_punctuation
 from sources.text.folding import JoinedForms, fold, join_forms, tone_token
-from sources.text.segmentation import DEPENDENT_SIGNS, UNSPACED_RUN, letter_clusters, segment, stem, stem_prefix
+from sources.text.segmentation import (
+    DEPENDENT_SIGNS,
+    UNSPACED_RUN,
+    letter_clusters,
+    normalize_letters,
+    segment,
+    stem,
+    stem_prefix,
+)
 
 Span = tuple[int, int]
 
@@ -247,6 +255,29 @@ class UnspacedTerm:
             at = find(token, at + 1)
         return spans
 
+    def count_in(self, letters: str, starts: Sequence[int]) -> "TermCounts":
+        """Counts the matches in joined texts (`join_letters`), by the number of the text."""
+        counts: TermCounts = {}
+        token, find, is_prefix = self._token, letters.find, self._is_prefix
+        chars, text, text_end = len(token), 0, 0
+        at = find(token)
+        while at >= 0:
+            end = at + chars
+            if is_prefix or letters[end : end + 1] not in DEPENDENT_SIGNS:
+                if at >= text_end:  # the first match in this text
+                    text = bisect_right(starts, at) - 1
+                    text_end = starts[text + 1]
+                    counts[text] = 0
+                counts[text] += 1
+            at = find(token, at + 1)
+        return counts
+
+
+def join_letters(texts: Sequence[str]) -> JoinedForms:
+    """Joins texts with normalized letters. Also returns where each of them starts, and where a further one would."""
+    letters = normalize_letters("\0\n".join(texts))  # no stored text contains NUL; lines are normalized one by one
+    return letters, [*accumulate([len(text) + 2 for text in letters.split("\0\n")], initial=0)]
+
 
 def _unspaced_term(word: Word) -> UnspacedTerm | None:
     phrase, *others = word.alternatives
@@ -302,6 +333,9 @@ class TermCounter:
         self._matchers: list[TermMatcher] = []
         for term in terms:
             self._matchers.append(term_matcher(term.word))
+        unspaced = [matcher.unspaced is not None for matcher in self._matchers]
+        # Whether any term, and whether every term, can be found in letters.
+        self.has_unspaced, self.is_unspaced = any(unspaced), all(unspaced)
 
     def count(self, form: str) -> list[int]:
         """Returns how often each term matches."""
@@ -317,9 +351,31 @@ class TermCounter:
     def count_each(self, forms: JoinedForms) -> list[TermCounts]:
         """Returns how often each term matches, by the number of the text, in those of several texts that have it. The
         texts are searched as one."""
+        return self._count_each(self._matchers, forms)
+
+    def count_with_letters(self, titles: JoinedForms, others: JoinedForms, letters: JoinedForms) -> list[TermCounts]:
+        """Does the same for texts that follow their titles. Their letters are a quarter of their index forms, in which
+        there are pairs of them, so terms of an unspaced script are counted there. `others` are the forms of both, which
+        are needed unless every term `is_unspaced`."""
+        texts = len(titles[1]) - 1
+        matchers = self._matchers
+        in_titles = iter(self._count_each([one for one in matchers if one.unspaced is not None], titles))
+        in_forms = iter(self._count_each([one for one in matchers if one.unspaced is None], others))
+        by_term: list[TermCounts] = []
+        for matcher in matchers:
+            if matcher.unspaced is None:
+                by_term.append(next(in_forms))
+            else:
+                counts = next(in_titles)
+                for text, count in matcher.unspaced.count_in(*letters).items():
+                    counts[texts + text] = count
+                by_term.append(counts)
+        return by_term
+
+    def _count_each(self, matchers: Sequence[TermMatcher], forms: JoinedForms) -> list[TermCounts]:
         joined, starts = forms
         by_term: list[TermCounts] = []
-        for matcher in self._matchers:
+        for matcher in matchers:
             most: TermCounts = {}
             for alternative in matcher.alternatives:
                 counts = alternative.count_in(joined, starts)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Literal
-from unicodedata import category, combining, decimal, normalize
+from unicodedata import category, combining, decimal, is_normalized, normalize
 
 from msgspec import Struct
 
@@ -262,17 +262,25 @@ def compose(text: str) -> str:
     if form == "NFKC":
         # Often the Thai and Lao am are the only such characters; `normalize` is ten times faster without them.
         text = text.replace("\u0e33", "\u0e4d\u0e32").replace("\u0eb3", "\u0ecd\u0eb2")
-    if len(text) > _LONG_TEXT_CHARS and (form == "NFKC" or _MARKED_SCRIPT.search(text, 0, _BEGINNING_CHARS)):
-        # Nothing is composed across a space, and `normalize` is several times faster for words that it need not change.
-        composed = " ".join([normalize(form, word) for word in text.split(" ")])
+    if len(text) > _LONG_TEXT_CHARS:
+        # Nothing is composed across a space. `normalize` is fast for lines and words that it need not change.
+        by_word = _INDIAN_LETTER.search(text, 0, _BEGINNING_CHARS) is not None
+        composed = "\n".join(
+            [
+                line
+                if not by_word and is_normalized(form, line)
+                else " ".join([normalize(form, word) for word in line.split(" ")])
+                for line in text.split("\n")
+            ]
+        )
     else:
         composed = normalize(form, text)
     return text if composed == text else composed  # the same object, for a fast comparison
 
 
-# Hebrew, Arabic and the scripts of India, in which letters have marks that are often written in another order or can be
-# composed. In other scripts hardly any text has such letters, and `normalize` sees that at once.
-_MARKED_SCRIPT = re.compile("[\u0590-\u0dff]")
+# The scripts of India, in which some letters are composed in most lines: it takes long to find out whether a line is
+# normalized.
+_INDIAN_LETTER = re.compile("[\u0900-\u0dff]")
 
 
 def composition_form(text: str) -> Literal["NFC", "NFKC"]:

@@ -125,6 +125,11 @@ class HitCandidate(RankingResult, gc=False):
         raise NotImplementedError
 
     @property
+    def written_text(self) -> str | None:
+        """The rest of the text as it is indexed, but not segmented, if it is a column of its own."""
+        return None
+
+    @property
     def item_chars(self) -> int:
         raise NotImplementedError
 
@@ -188,6 +193,10 @@ class TextCandidate(HitCandidate, gc=False):
         title = self.title if self.title_seg is None else self.title_seg
         text = self.text if self.text_seg is None else self.text_seg
         return title, text, len(self.title) + len(self.text)
+
+    @property
+    def written_text(self) -> str:
+        return self.text
 
     @property
     def text_chars(self) -> int:

@@ -31,6 +31,10 @@ _ITEM_COLUMNS = "r.tags, r.created_at, r.last_modified, r.version, r.content_has
 
 class NoteCandidate(engine.TextCandidate, gc=False):
     @property
+    def written_text(self) -> str:
+        return sql.text_with_tags(self.text, self.tags)
+
+    @property
     def item_chars(self) -> int:
         return len(self.text)
 

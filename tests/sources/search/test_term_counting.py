@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sources.query import Phrase, Prefix, Term, Word, parse
-from sources.search.term_matching import TermCounter, TermMatcher, best_field
+from sources.search.term_matching import TermCounter, TermMatcher, best_field, join_letters
 from sources.storage.tables.sql import index_form
 from sources.text.folding import fold_joined
 from sources.text.segmentation import TOKENIZER, segment
@@ -137,3 +137,14 @@ def test_alternatives_that_a_prefix_covers_are_not_looked_for(
     alternatives: tuple[Phrase | Prefix, ...], looked_for: list[str]
 ) -> None:
     assert [one.beginning for one in TermMatcher(Word("word", alternatives)).alternatives] == looked_for
+
+
+@pytest.mark.parametrize("query", ["แม่น้ำโขง", "東京の塔", "東 tower", "ในกรุงเทพ 2015"])
+def test_terms_of_unspaced_scripts_are_counted_in_letters_as_in_pairs(query: str) -> None:
+    titles = ["แม่น้ำโขง", "東京 Tower", ""]
+    texts = ["น้ำในแม่น้ำโขง\nในกรุงเทพฯ 2015 น้ำ", "東京タワーは東京の塔、tower", "ทํา น\u200bำ 塔の東\u00a0京"]
+    counter = TermCounter(parse(query).terms)
+    forms = fold_joined([*map(segment, titles), *map(segment, texts)])
+    in_letters = counter.count_with_letters(fold_joined([*map(segment, titles)]), forms, join_letters(texts))
+    assert in_letters == counter.count_each(forms)
+    assert any(in_letters)

@@ -31,6 +31,8 @@ from sources.text.segmentation import (
 
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)+)", re.IGNORECASE)
 _WEB_ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]*://(?:www\.)?|www\.)", re.IGNORECASE)
+# Of letters in scripts with spaces, with their marks, and perhaps punctuation that is not ASCII.
+_FOREIGN_WORD = re.compile("[a-z\u00c0-\u0dff\u1e00-\u1fff]+")
 _POSSESSIVE = re.compile("['’]s$", re.IGNORECASE)
 _EMOJI_TOKEN = re.compile("u[0-9a-f]{4,5}x")
 _ARABIC = re.compile("[\u0621-\u064a\u0671-\u06d3]+")
@@ -79,6 +81,8 @@ def _loose_words(text: str) -> Sequence[LooseWord]:
     text = strip_punctuation(text)
     if is_plain_word(text):
         return [_loose_token(text.lower(), text)]  # most words of most queries
+    if _FOREIGN_WORD.fullmatch(text) and (token := fold(text)) and " " not in token:
+        return [_loose_token(token, text)]
     special = _version_word(text) or _camel_case_word(text)
     if special is None and " " not in text and any(map(str.isdigit, text)):
         number = with_spellings(Word(text, (Phrase(text, tuple(tokenize(text.lower()))),)), number_spellings(text))
@@ -455,5 +459,6 @@ class WordReader:
 _Stems = tuple[tuple[type, tuple[str, ...]], ...]
 
 
+@lru_cache(maxsize=1_024)
 def _stems(word: Word) -> _Stems:
     return tuple([(type(phrase), tuple(map(stem, phrase.tokens))) for phrase in word.alternatives])

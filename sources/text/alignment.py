@@ -29,7 +29,7 @@ class AlignedForm:
         is_composed = self._is_bytewise or folding.folds_to_lower_case(text)
         self._composed = text if is_composed else folding.compose(text)
         # The text with normalized letters: where unspaced runs can be searched before they are split.
-        self.letters = self._spelled = text if is_composed else folding.IGNORABLE.sub("", self._composed)
+        self.letters = self._spelled = text if is_composed else segmentation.without_ignorable(self._composed)
         # These are not cached properties: the lock of one would take as long as folding a short text.
         self._form: str | None = None
         self._has_camel_case: bool | None = None
@@ -138,7 +138,12 @@ class AlignedForm:
 
     @cached_property
     def _normalization(self) -> "list[_Step]":
-        return [] if self.letters is self._text else _trace_normalization(self._text, self._composed)[::-1]
+        steps: list[_Step] = []
+        if self.letters is not self._composed:
+            steps.append(_Replacements((*match.span(), 0) for match in folding.IGNORABLE.finditer(self._composed)))
+        if self._composed is not self._text:
+            steps.append(_trace_composition(self._text, self._composed))
+        return steps
 
     @property
     def _spelling(self) -> "list[_Step]":
@@ -188,16 +193,6 @@ def _trace(spans: list[Span], steps: Iterable[_Step]) -> list[Span]:
     for step in steps:
         spans = step.sources(spans)
     return spans
-
-
-def _trace_normalization(text: str, composed: str) -> list[_Step]:
-    steps: list[_Step] = []
-    if composed is not text:
-        steps.append(_trace_composition(text, composed))
-    ignored = [(*match.span(), 0) for match in folding.IGNORABLE.finditer(composed)]
-    if ignored:
-        steps.append(_Replacements(ignored))
-    return steps
 
 
 class _Replacements:

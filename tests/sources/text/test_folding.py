@@ -15,6 +15,7 @@ from sources.text.folding import (
     fold_bytewise,
     fold_to_lower_case,
     folds_bytewise,
+    folds_singly,
     folds_to_lower_case,
     folds_to_single_characters,
     is_vietnamese,
@@ -79,3 +80,9 @@ def test_long_texts_are_recognised_by_the_same_letters_as_short_ones() -> None:
     for letter in map(chr, range(0x20000)):
         assert is_vietnamese(letter + spaces) == is_vietnamese(letter), hex(ord(letter))
         assert composition_form(letter + spaces) == composition_form(letter), hex(ord(letter))
+
+
+def test_long_text_folds_singly_if_each_of_its_characters_folds_to_one() -> None:
+    text = "Μία πρόταση, 15 λέξεις — và «слово»। " * 5
+    assert folds_singly(text)
+    assert [one for one in "\u200b\u00ad\u0640æ½ßﷺ\u0301\U0001f600" if folds_singly(f"{text}{one}{text}")] == []

@@ -335,7 +335,7 @@ class TermCounter:
             self._matchers.append(term_matcher(term.word))
         unspaced = [matcher.unspaced is not None for matcher in self._matchers]
         # Whether any term, and whether every term, can be found in letters.
-        self.has_unspaced, self.is_unspaced = any(unspaced), all(unspaced)
+        self.has_unspaced, self.is_unspaced = any(unspaced), any(unspaced) and all(unspaced)
 
     def count(self, form: str) -> list[int]:
         """Returns how often each term matches."""

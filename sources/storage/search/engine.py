@@ -5,9 +5,10 @@
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sources.query import Expression, ParsedQuery
 from sources.records import Hit, HitFacets, SemanticStatus
@@ -271,6 +272,8 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
     title_column: str
     candidate: type[HitCandidate]
     select: CandidateSql
+    # The column of the index form of the text, if that is in one column.
+    text_form: str = ""
     prominence: Prominence = TITLE_AND_BODY
     item_bits: int = 0
     phrase_columns: tuple[str, ...] = ()
@@ -281,6 +284,12 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
     lexical_head: int = 20
     # Whether matches with all words of a plain query come before the others. They score higher in any case.
     prefers_all_terms: bool = True
+
+    def without_text_form(self) -> Self:
+        """Returns the target for queries in scripts without spaces, whose terms are found in the text as it is written.
+        Its index form is four times as long, and need not be read."""
+        columns = self.select.columns.replace(self.text_form, "NULL")
+        return replace(self, select=replace(self.select, columns=columns))
 
     @property
     def join(self) -> str:

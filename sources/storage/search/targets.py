@@ -53,6 +53,7 @@ def _notes_target(dialect: Dialect) -> engine.SearchTarget:
         title_column="title",
         candidate=NoteCandidate,
         select=engine.CandidateSql(columns, f"{{join}} notes r ON r.id = {_ROWID}"),
+        text_form="r.content_seg",
         vectors=(vector_kinds.ITEM_VECTORS["notes"],),
     )
 
@@ -102,6 +103,7 @@ def _media_target(dialect: Dialect) -> engine.SearchTarget:
         title_column="title",
         candidate=MediaCandidate,
         select=engine.CandidateSql(columns, tables),
+        text_form="c.text_seg",
         item_bits=sql.CHUNK_BITS,
         vectors=(vector_kinds.CHUNK_VECTORS,),
     )

@@ -114,6 +114,8 @@ class TextSearch:
         self._is_literal = len(query.terms) < 2 or query.has_operators
         self._item_bits = 0 if search.within is not None else target.item_bits
         self._term_counter = term_counter(query.terms)
+        if target.text_form and self._term_counter.is_unspaced:
+            self.target = target = target.without_text_form()
         self._boosts = NO_BOOSTS
         has_speakers = target.candidate.has_speakers
         if search.scoring == "comparable":

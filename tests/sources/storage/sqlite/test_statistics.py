@@ -169,3 +169,25 @@ async def test_row_count_of_an_index_follows_writes_and_deletions(tmp_path: Path
 
     # More than 127 rows take two bytes in the totals of the index.
     assert counts == [(0, 0), (130, 130), (121, 121)]
+
+
+async def test_pairs_of_letters_are_scored_without_reading_index_forms(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
+        await ada.notes.create(NoteDraft(content="แม่น้ำโขง", tags=("東京",)))
+        databases = UserDatabases(libraries.data_root, libraries.context("ada").user_id, make_options())
+
+        def search(query: str, connection: JobConnection) -> tuple[bool, bool]:
+            """Returns whether the hit has a score, and whether its index form was read."""
+            statements: list[str] = []
+            connection.set_trace_callback(statements.append)
+            request = Search(query=parse(query), limit=10, deadline_ms=10_000)
+            statistics = databases.reader.statistics(None)
+            [match] = TextSearch(connection, TARGETS["notes"], request, statistics, 1_000).run().matches
+            connection.set_trace_callback(None)
+            return match.score > 0, any("content_seg" in sql for sql in statements)
+
+        queries = ("แม่น้ำโขง", "東京", "แม่น้ำโขง mekong")
+        found = [await databases.chacha.read("notes", partial(search, query)) for query in queries]
+        await databases.close()
+
+    assert found == [(True, False), (True, False), (True, True)]

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from sources.query import AllOf, AnyOf, Expression, Title, Word
 from sources.query.parser import can_have_near_terms
+from sources.query.words import is_foreign
 from sources.records import SEMANTIC_OFF, HitPage, RankedMatch, SemanticStatus
 from sources.search.message_boost import MessageBoost
 from sources.search.scoring import (
@@ -144,8 +145,12 @@ class TextSearch:
             self._vector = meaning
             # All cosines of a query whose vector is shorter are smaller, those that are due to chance, too.
             self._length = vector_length(meaning.vector)
-            # The share of the cosine in scores.
-            self._weight = meaning.model.weight_for(len(query.own_terms))
+            # The share of the cosine in scores. Stop words of other languages than English count, because models know
+            # these less well: Hindi would lose by it (`make bench-languages`).
+            terms = len(query.own_terms)
+            if not query.prose.isascii() and is_foreign(words := query.prose.split()):
+                terms = max(terms, len(words))
+            self._weight = meaning.model.weight_for(terms)
             # The entries that were found by their meaning, by rowid.
             self._near: dict[int, NearEntry] = {}
         # The candidates that have no word of the query.

@@ -25,16 +25,7 @@ from auth.context import ROLE_SCOPES, WRITE, RequestContext, build_context
 from auth.library_files import NO_OWNER
 from auth.registry import Registry
 from auth.sharing import RoleNeeded, Sharing
-from config.errors import (
-    Conflict,
-    DiskFull,
-    FlorilegiumError,
-    Forbidden,
-    NotFound,
-    SharedStateUnavailable,
-    StorageError,
-    Unavailable,
-)
+from config import errors
 from config.paths import DataRoot, UserId
 from config.settings import Settings
 from config.times import format_time_seconds
@@ -265,7 +256,7 @@ class ImportJobs:
         self._require_capacity(context.user_id)
         if await self._board.count_running(context.user_id) >= IMPORT_JOBS_MAX_PER_USER:
             retry = f"try again in {_RETRY_AFTER_S:.0f} s"
-            raise Unavailable(f"another import of this user is running; {retry}", _RETRY_AFTER_S)
+            raise errors.Unavailable(f"another import of this user is running; {retry}", _RETRY_AFTER_S)
         if not is_dry_run:
             async with self._libraries.library(context) as library:
                 await library.require_room()
@@ -283,7 +274,7 @@ class ImportJobs:
             raise
         if job.id not in self._jobs:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-            raise Conflict("the library was deleted during the upload")
+            raise errors.Conflict("the library was deleted during the upload")
         posted = import_board.PostedImport(job.snapshot(), context.principal, str(folder), format_name, manager_id)
         await self._board.post(posted)
         job.task = asyncio.create_task(self._run_posted(job, context, posted))
@@ -302,7 +293,7 @@ class ImportJobs:
         """Returns the newest job first: those of this process, of others, and those that were kept before."""
         jobs = [job.snapshot() for job in reversed(self._jobs.values()) if job.owner == context.user_id]
         known = {job.id for job in jobs}
-        with suppress(SharedStateUnavailable):
+        with suppress(errors.SharedStateUnavailable):
             jobs += [job for job in await self._list_posted(context) if job.id not in known]
         known = {job.id for job in jobs}
         earlier = [job for job in await self._history.list(context) if job.id not in known]
@@ -459,9 +450,9 @@ class ImportJobs:
             return
         person = await self._registry.user_by_id(manager_id or owner)
         if person is None or person.is_disabled:
-            raise Conflict(NO_OWNER)
+            raise errors.Conflict(NO_OWNER)
         if WRITE not in ROLE_SCOPES[person.role]:
-            raise Forbidden(WRITE)
+            raise errors.Forbidden(WRITE)
         if manager_id is not None:
             libraries = await Sharing(self._registry.database).libraries_of(manager_id)
             if not any(access.owner_id == owner and access.role == "manager" for access in libraries):
@@ -481,7 +472,7 @@ class ImportJobs:
                 job.outcome, job.problem = "failed", reason
             else:
                 job.outcome = "done"
-        except FlorilegiumError as error:
+        except errors.FlorilegiumError as error:
             job.outcome, job.problem = "failed", error.message
         except asyncio.CancelledError:
             job.outcome = "cancelled"
@@ -542,17 +533,17 @@ class ImportJobs:
                 raise
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise DiskFull from error
-            raise StorageError("the upload could not be stored") from error
+                raise errors.DiskFull from error
+            raise errors.StorageError("the upload could not be stored") from error
         return folder
 
     def _require_capacity(self, owner: UserId) -> None:
         active = [job.owner for job in self._jobs.values() if not job.has_ended]
         retry = f"try again in {_RETRY_AFTER_S:.0f} s"
         if active.count(owner) >= IMPORT_JOBS_MAX_PER_USER:
-            raise Unavailable(f"another import of this user is running; {retry}", _RETRY_AFTER_S)
+            raise errors.Unavailable(f"another import of this user is running; {retry}", _RETRY_AFTER_S)
         if len(active) >= self._settings.import_jobs_max + self._limits.queue_max:
-            raise Unavailable(f"too many imports are running; {retry}", _RETRY_AFTER_S)
+            raise errors.Unavailable(f"too many imports are running; {retry}", _RETRY_AFTER_S)
 
     def _owned_job(self, context: RequestContext, job_id: str) -> _RunningJob | None:
         job = self._jobs.get(job_id)
@@ -564,7 +555,7 @@ class ImportJobs:
             for job in await list_jobs(context):
                 if job.id == job_id:
                     return job
-        raise NotFound("import", job_id)
+        raise errors.NotFound("import", job_id)
 
     async def _list_posted(self, context: RequestContext) -> Sequence[import_board.ImportJob]:
         return [posted.job for posted in await self._board.list(context.user_id)]

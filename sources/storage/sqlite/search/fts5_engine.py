@@ -26,12 +26,11 @@ from sources.storage.search.engine import (
 )
 from sources.storage.search.targets import MessageContext, search_targets
 from sources.storage.sqlite.connection.connection import JobConnection
+from sources.storage.sqlite.index.text_index import MESSAGE_CONTEXT
 from sources.storage.sqlite.vectors.vector_tables import VectorMemory, VectorTables
 from sources.storage.tables.dialect import SQLITE
 from sources.storage.tables.kind_tables import OBSERVATION_LISTS
 from sources.storage.tables.sql import (
-    BOUNDED_TEXT,
-    CONTEXT_CHARS,
     SqlFilter,
     Statement,
     contains,
@@ -227,20 +226,6 @@ class Fts5Engine:
 
 FTS5 = Fts5Engine()
 
-# What `MESSAGE_CONTEXT` selects, for the few candidates of a search. A view of the schema has that expression, whose
-# window function takes four times as long as two lookups.
-_PREVIOUS = """
-    SELECT coalesce(p.text_seg, p.content) AS text, p.role, p.position FROM messages p
-    WHERE p.conversation_id = m.conversation_id AND p.position < {before}.position AND p.deleted = 0
-        AND p.human_only = 0
-    ORDER BY p.position DESC LIMIT 1
-"""
-_CONTEXT = f"""
-    CASE m.human_only WHEN 1 THEN '' ELSE coalesce((
-        SELECT {BOUNDED_TEXT} || CASE WHEN length(text) <= {CONTEXT_CHARS} THEN coalesce((
-            SELECT ' ' || {BOUNDED_TEXT} FROM ({_PREVIOUS.format(before="last")})), '') ELSE '' END
-        FROM ({_PREVIOUS.format(before="m")}) AS last), '') END
-"""
 # The messages that it is taken from, as they are written and in order.
 _SELECT_WRITTEN = """
     SELECT m.uuid, (SELECT coalesce(group_concat(text, char(10)), '') FROM (
@@ -251,7 +236,7 @@ _SELECT_WRITTEN = """
         ORDER BY p.position))
     FROM json_each(?) wanted CROSS JOIN messages m ON m.uuid = wanted.value
 """
-TARGETS = search_targets(SQLITE, MessageContext(_CONTEXT, _SELECT_WRITTEN))
+TARGETS = search_targets(SQLITE, MessageContext(MESSAGE_CONTEXT, _SELECT_WRITTEN))
 
 
 # -- meaning -----------------------------------------------------------------------------------------------------------

@@ -307,7 +307,9 @@ def test_queued_change_is_applied_once(connection: sqlite3.Connection) -> None:
         max_size=8,
     )
 )
-def test_candidate_has_the_context_of_its_index_entry(messages: list[tuple[str, int, int | None, str]]) -> None:
+def test_candidate_and_index_entry_have_the_context_of_the_view(
+    messages: list[tuple[str, int, int | None, str]],
+) -> None:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         prepare(connection)
         connection.execute(ADD_CONVERSATION, (1, "talk"))
@@ -316,6 +318,8 @@ def test_candidate_has_the_context_of_its_index_entry(messages: list[tuple[str, 
             segmented = None if segmented_chars is None else ("or not " * segmented_chars)[:segmented_chars]
             values = (role, segmented, number)
             connection.execute(f"UPDATE messages SET role = ?, text_seg = ?, {state} WHERE id = ?", values)
+        apply_queue(connection, CHATS_INDEX)
+        connection.execute("INSERT INTO chats_index (chats_index, rank) VALUES ('integrity-check', 1)")
         indexed = connection.execute("SELECT id, own, context FROM message_source ORDER BY id").fetchall()
         candidates = TARGETS["chats"].candidates(connection, [row[0] for row in indexed])
         assert [(one.entry, one.own, one.context) for one in candidates if isinstance(one, ChatCandidate)] == indexed

@@ -6,6 +6,7 @@ completed by running it again. An item that cannot be imported is reported and d
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from hashlib import blake2b, sha256
 from hashlib import file_digest as hash_file
@@ -16,7 +17,7 @@ from msgspec import UNSET, Struct, structs
 
 from config.errors import Conflict, InvalidParams, NotFound, QuotaExceeded, SourceTimeout, StorageError
 from config.settings import Settings
-from sources.drafts import ItemDraft, MessageDraft, ThreadDraft, UpsertResult
+from sources.drafts import ItemDraft, ThreadDraft, UpsertOutcome, UpsertResult
 from sources.importers.engine import events, reader_process
 from sources.importers.engine.batches import Batch, BatchReader, batch_limits, limit_events, row_count
 from sources.importers.engine.confined_files import open_file
@@ -448,27 +449,31 @@ class _FileImport:
         }
         if images and self._library is not None:
             await self._library.notes.set_images(images)
+        if kind != "chats":
+            self._count(kind, [item.draft for item in items], [result for result, _ in results])
         for item, (result, message_results) in zip(items, results, strict=True):
-            self._count(kind, item, result)
             if isinstance(item, events.ImportedConversation):
-                for message, message_result in zip(item.messages, message_results, strict=False):
-                    self._count("messages", message, message_result)
+                # A conversation in several parts is counted once.
+                if not item.continues or result.outcome == "refused":
+                    self._count(kind, [item.draft], [result])
+                self._count("messages", item.messages, message_results)
         self._progress.items += sum(map(row_count, items))
 
-    def _count(self, kind: str, item: events.ImportedItem | MessageDraft, result: UpsertResult) -> None:
-        is_refused = result.outcome == "refused"
-        # A conversation in several parts is counted once.
-        if isinstance(item, events.ImportedConversation) and item.continues and not is_refused:
+    def _count(self, kind: str, drafts: Sequence[Any], results: Sequence[UpsertResult]) -> None:
+        """A refused conversation has no results for its messages."""
+        outcomes: Counter[UpsertOutcome] = Counter([result.outcome for result in results])
+        for outcome, count in outcomes.items():
+            self.summary.counts(kind).add(outcome, count)
+        if not outcomes["refused"]:
             return
-        self.summary.counts(kind).add(result.outcome)
-        if is_refused:
-            self.summary.failed_items += 1
-            # Names an item by its kind, its title or name if it has one, and its id.
-            draft = item if isinstance(item, MessageDraft) else item.draft
-            values = draft.values if isinstance(draft, ItemDraft) else {}
-            title = values.get("title") or getattr(draft, "title", UNSET) or getattr(draft, "name", UNSET)
-            quoted_title = f"{title[:_LABEL_CHARS]!r} " if isinstance(title, str) and title else ""
-            self._add_problem(f"{kind}: {quoted_title}({str(draft.uuid)[:_LABEL_CHARS]})", result.problem)
+        self.summary.failed_items += outcomes["refused"]
+        for draft, result in zip(drafts, results, strict=False):
+            if result.outcome == "refused":
+                # Names an item by its kind, its title or name if it has one, and its id.
+                values = draft.values if isinstance(draft, ItemDraft) else {}
+                title = values.get("title") or getattr(draft, "title", UNSET) or getattr(draft, "name", UNSET)
+                quoted_title = f"{title[:_LABEL_CHARS]!r} " if isinstance(title, str) and title else ""
+                self._add_problem(f"{kind}: {quoted_title}({str(draft.uuid)[:_LABEL_CHARS]})", result.problem)
 
 
 async def _upsert_many(

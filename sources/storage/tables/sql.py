@@ -314,9 +314,12 @@ def index_form(text: str) -> str | None:
     form = segment(text)
     # Spelled identifiers and parts of words make a form longer than its text. If a text `folds_bytewise`, which none
     # with tags does, a form of the same length is its fold.
-    if len(form) != len(text) or "\u00ad" in text or not folds_bytewise(text):
+    if len(form) != len(text):
         return form
-    return None if text.isascii() or not _FOLDED_DIFFERENTLY.search(text) else form
+    is_folded = text.isascii() or (
+        "\u00ad" not in text and folds_bytewise(text) and not _FOLDED_DIFFERENTLY.search(text)
+    )
+    return None if is_folded else form
 
 
 # -- indexes -----------------------------------------------------------------------------------------------------------

@@ -180,10 +180,13 @@ def clamp_count(value: int) -> int:
 
 def fold_tag(tag: str) -> str:
     """Returns the form in which tags are compared."""
-    return normalize("NFKC", tag.strip()).casefold()
+    return tag.strip().lower() if tag.isascii() else normalize("NFKC", tag.strip()).casefold()
 
 
 def _text(field: str, value: Any, max_chars: int) -> str:
+    # Most texts are ASCII, which Python knows without scanning them.
+    if isinstance(value, str) and len(value) <= max_chars and value.isascii() and "\0" not in value:
+        return value
     if not isinstance(value, str):
         raise invalid_field(field, expected="a string", got=_abbreviated(value))
     if len(value) > max_chars:
@@ -192,9 +195,6 @@ def _text(field: str, value: Any, max_chars: int) -> str:
 
 
 def _require_storable(field: str, value: str) -> str:
-    # Most texts are ASCII, which Python knows without scanning them.
-    if value.isascii() and "\0" not in value:
-        return value
     match = UNSTORABLE.search(value)
     if match:
         got = f"U+{ord(match[0]):04X} at character {match.start()}"

@@ -34,9 +34,9 @@ from sources.importers.engine.discovery import DiscoveredFile, discover
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportProgress, import_limits
-from sources.importers.engine.reader_process import find_files, is_read_in_a_process
+from sources.importers.engine.reader_process import find_files
 from sources.importers.engine.summary import ImportSummary
-from sources.importers.registry import importer_by_name
+from sources.importers.registry import importer_by_name, is_registered
 from sources.storage.contract import Libraries
 from sources.storage.job_queue import background_jobs
 
@@ -496,7 +496,7 @@ class ImportJobs:
         limits, importers = import_limits(self._settings), await self.formats()
         if format_name is not None:
             importer_by_name(format_name, importers)
-        if all(map(is_read_in_a_process, importers)):
+        if all(map(is_registered, importers)):
             discovered = await find_files([path], limits, format_name)
         else:
             discovered = await asyncio.to_thread(lambda: list(discover([path], limits, importers, format_name)))

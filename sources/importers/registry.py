@@ -83,6 +83,13 @@ def load_importer(name: str) -> Importer:
     return importer
 
 
+def is_registered(importer: Importer) -> bool:
+    """Whether the process that reads files knows an importer. Does not load the other built-in formats."""
+    if importer.name in FORMATS:
+        return load_importer(importer.name) is importer
+    return importer in _added_importers().values()
+
+
 @cache
 def _added_importers() -> Mapping[str, Importer]:
     return {importer.name: importer for importer in load_points(IMPORTERS, _require_new)}

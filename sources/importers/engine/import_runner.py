@@ -25,6 +25,7 @@ from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, 
 from sources.importers.engine.events import ImportedItem, ImportedMedia, ImportedNote, stable_uuid
 from sources.importers.engine.limits import FileProgress, ImportLimits, ImportProgress, import_limits
 from sources.importers.engine.summary import ImportProblem, ImportSummary
+from sources.importers.registry import is_registered
 from sources.installed import ADDED_KINDS, ITEM_KINDS
 from sources.records import OBSERVATION
 from sources.saved_searches import SAVED_SEARCHES, SavedSearch, decode_searches, with_search
@@ -340,7 +341,7 @@ class _FileImport:
             bookmark = await self._library.bookmarks.get(bookmark_key(self.file))
             position = None if bookmark is None else msgspec.json.decode(bookmark, type=events.ReadPosition)
         reader: BatchReader | reader_process.ProcessBatchReader
-        if reader_process.is_read_in_a_process(importer):
+        if is_registered(importer):
             reader = reader_process.ProcessBatchReader(
                 process, importer, path, limits, batches, file_progress, position
             )

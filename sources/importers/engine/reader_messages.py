@@ -18,7 +18,7 @@ from sources.importers.engine.events import ReadPosition
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.summary import ImportProblem
 from sources.importers.parsers.parsed_document import DocumentKind, ParsedDocument, ParseFailure
-from sources.importers.registry import all_importers, importer_by_name
+from sources.importers.registry import FORMATS, all_importers, importer_by_name, load_importer
 from sources.importers.sandbox import SandboxMode
 
 HEADER_BYTES = 4
@@ -138,7 +138,9 @@ def discovery_result(found: FoundFile) -> DiscoveryResult:
     name, text, path = map(os.fsdecode, (found.name, found.text, found.path))
     match found.kind:
         case "file":
-            return DiscoveredFile(Path(path), name, importer_by_name(text, all_importers()), found.number)
+            # Loading all importers takes longer than importing most files.
+            importer = load_importer(text) if text in FORMATS else importer_by_name(text, all_importers())
+            return DiscoveredFile(Path(path), name, importer, found.number)
         case "problem":
             return ImportProblem(name, "", text)
         case "ignored":

@@ -40,11 +40,6 @@ _READ_BYTES = 1 << 20
 _LOGGED_BYTES = 4_000
 
 
-def is_read_in_a_process(importer: Importer) -> bool:
-    """The process knows the registered formats only."""
-    return importer in all_importers()
-
-
 def require_inside(results: Sequence[DiscoveryResult], paths: Sequence[Path]) -> None:
     """Rejects files outside the paths, which only a process that was taken over names: they would be opened to the next
     process."""

@@ -1,6 +1,8 @@
 """The registry of formats: it lists every importer, and the documentation mentions each."""
 
 import json
+import subprocess
+import sys
 from importlib import import_module
 from inspect import isabstract
 from pathlib import Path
@@ -71,3 +73,27 @@ def test_importers_do_not_fail_on_files_of_other_formats(importer: Importer, hea
     for is_folder in (False, True):
         probe = FileProbe(Path("odd"), is_folder=is_folder, head=head, names=("", "..", "a.json"))
         assert 0.0 <= importer.recognizes(probe) <= 1.0
+
+
+def test_import_loads_only_the_formats_of_its_files(tmp_path: Path) -> None:
+    note = tmp_path / "note.md"
+    note.write_text("# Tides\n\nlow water")
+    script = f"""
+import asyncio, sys
+from pathlib import Path
+from config.settings import Settings
+from sources.importers.engine.import_runner import run_import
+from sources.importers.engine.limits import ImportProgress, import_limits
+from sources.importers.engine.reader_process import find_files
+
+async def main():
+    files = await find_files([Path({str(note)!r})], import_limits(Settings()), None)
+    return await run_import(None, files, Settings(), ImportProgress())
+
+print(asyncio.run(main()).kinds["notes"].new, *(name for name in sys.modules if name.startswith({formats.__name__!r})))
+"""
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    new, *modules = output.split()
+    assert new == "1"
+    assert f"{formats.__name__}.markdown" in modules
+    assert f"{formats.__name__}.zotero" not in modules

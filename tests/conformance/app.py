@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from auth.context import SCOPES, ClientId, Principal
-from config.paths import new_user_id
 from config.settings import Settings
 from tests.conformance.fixtures import add_fixtures
 from tests.conformance.proxy import injecting_proxy
@@ -24,14 +23,13 @@ USER_NAME = "conformance"
 class StaticPrincipal:
     """Authenticates every caller as the same user, because the suite cannot send a token."""
 
-    def __init__(self, principal: Principal) -> None:
-        self._principal = principal
+    principal: Principal
 
     async def authenticate(self, authorization: str | None, *, address: str = "") -> Principal:
-        return self._principal
+        return self.principal
 
     async def authenticate_operator(self, user_name: str | None) -> Principal:
-        return self._principal
+        return self.principal
 
     async def recheck(self, principal: Principal) -> Principal:
         return principal
@@ -43,17 +41,18 @@ class StaticPrincipal:
 @asynccontextmanager
 async def open_app(port: int = 0) -> AsyncIterator[str]:
     """Yields the URL of a server that requires no credential."""
-    principal = Principal(
-        user_id=new_user_id(),
-        user_name=USER_NAME,
-        client_id=ClientId("suite"),
-        scopes=frozenset(SCOPES),
-        kind="local",
-        credential_id="local",
-    )
+    authenticator = StaticPrincipal()
     with tempfile.TemporaryDirectory() as directory:
         settings = _settings(directory, port=port or free_port())
-        async with live(settings, extend=add_fixtures, authenticator=StaticPrincipal(principal)) as server:
+        async with live(settings, extend=add_fixtures, authenticator=authenticator) as server:
+            authenticator.principal = Principal(
+                user_id=(await server.user(USER_NAME)).id,
+                user_name=USER_NAME,
+                client_id=ClientId("suite"),
+                scopes=frozenset(SCOPES),
+                kind="local",
+                credential_id="local",
+            )
             yield server.mcp
 
 

@@ -142,11 +142,25 @@ async def wait_until(is_reached: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.slow("waits for runs of followed sources")
-async def test_path_of_a_former_administrator_is_not_read_any_more(tmp_path: Path) -> None:
-    folder = tmp_path / "elsewhere"
+def make_tea_folder(directory: Path) -> Path:
+    folder = directory / "elsewhere"
     folder.mkdir()
     (folder / "Tea.md").write_text("# Tea\nSteep.")
+    return folder
+
+
+async def until_refused(server: LiveServer, path: str) -> None:
+    """Waits until a followed source reports that its owner may not follow it any more."""
+
+    async def is_reported() -> bool:
+        return "not an administrator" in (await call(server, "GET", path)).json()["problem"]
+
+    await wait_until(is_reported)
+
+
+@pytest.mark.slow("waits for runs of followed sources")
+async def test_path_of_a_former_administrator_is_not_read_any_more(tmp_path: Path) -> None:
+    folder = make_tea_folder(tmp_path)
     async with live(make_settings(tmp_path / "data", follow_poll_s=0.1, **NO_RATE_LIMITS)) as server:
         user = await server.user("ada")
         added = await call(server, "POST", "/api/v1/follows", {"location": str(folder), "write_back": True})
@@ -155,14 +169,11 @@ async def test_path_of_a_former_administrator_is_not_read_any_more(tmp_path: Pat
         async def has_text(query: str) -> bool:
             return bool(await texts(server, query))
 
-        async def is_reported() -> bool:
-            return "not an administrator" in (await call(server, "GET", path)).json()["problem"]
-
         await wait_until(lambda: has_text("steep"))
         await server.runtime.registry.set_role(user.id, "writer")
         (folder / "Cup.md").write_text("# Cup\nPorcelain.")
         await call(server, "POST", f"{path}/run")
-        await wait_until(is_reported)
+        await until_refused(server, path)
         unread = await texts(server, "porcelain")
         created = await call(server, "POST", "/api/v1/items/notes", {"title": "Kettle", "content": "Hot."})
         runs = server.runtime.following.runs
@@ -181,9 +192,7 @@ async def test_path_of_a_former_administrator_is_not_read_any_more(tmp_path: Pat
 
 
 async def test_run_that_waited_for_its_turn_uses_the_role_of_now(tmp_path: Path) -> None:
-    folder = tmp_path / "elsewhere"
-    folder.mkdir()
-    (folder / "Tea.md").write_text("# Tea\nSteep.")
+    folder = make_tea_folder(tmp_path)
     async with live(make_settings(tmp_path / "data", import_jobs_max=1, follow_poll_s=0.1)) as server:
         slots, user = server.runtime.following._slots, await server.user("ada")
         async with slots.turn(UserId("another user")):
@@ -196,19 +205,14 @@ async def test_run_that_waited_for_its_turn_uses_the_role_of_now(tmp_path: Path)
             await wait_until(is_waiting)
             await server.runtime.registry.set_role(user.id, "writer")
 
-        async def is_reported() -> bool:
-            return "not an administrator" in (await call(server, "GET", path)).json()["problem"]
-
-        await wait_until(is_reported)
+        await until_refused(server, path)
         found = await texts(server, "steep")
 
     assert found == []
 
 
 async def test_what_a_run_found_before_the_role_was_lowered_is_not_stored(tmp_path: Path) -> None:
-    folder = tmp_path / "elsewhere"
-    folder.mkdir()
-    (folder / "Tea.md").write_text("# Tea\nSteep.")
+    folder = make_tea_folder(tmp_path)
     async with live(make_settings(tmp_path / "data", import_jobs_max=1, follow_poll_s=0.1)) as server:
         slots, user = server.runtime.following._slots, await server.user("ada")
         slots._turn_s = 0.0  # the run lets another go on before it stores a batch
@@ -219,9 +223,6 @@ async def test_what_a_run_found_before_the_role_was_lowered_is_not_stored(tmp_pa
             async def is_waiting() -> bool:
                 return slots.waiting > 0
 
-            async def is_reported() -> bool:
-                return "not an administrator" in (await call(server, "GET", path)).json()["problem"]
-
             async def lower_the_role() -> None:
                 async with slots.turn(UserId("third user")):
                     await wait_until(is_waiting)
@@ -231,7 +232,7 @@ async def test_what_a_run_found_before_the_role_was_lowered_is_not_stored(tmp_pa
             lowering = asyncio.create_task(lower_the_role())
             await asyncio.sleep(0)
         await lowering
-        await wait_until(is_reported)
+        await until_refused(server, path)
         found = await texts(server, "steep")
 
     assert found == []
@@ -239,9 +240,7 @@ async def test_what_a_run_found_before_the_role_was_lowered_is_not_stored(tmp_pa
 
 @pytest.mark.slow("waits for runs of followed sources")
 async def test_path_that_the_operator_follows_for_a_user_does_not_depend_on_the_role(tmp_path: Path) -> None:
-    folder = tmp_path / "elsewhere"
-    folder.mkdir()
-    (folder / "Tea.md").write_text("# Tea\nSteep.")
+    folder = make_tea_folder(tmp_path)
     async with live(make_settings(tmp_path / "data", follow_poll_s=0.1, **NO_RATE_LIMITS)) as server:
         user = await server.runtime.registry.add_user("ada", role="writer")
         await Follows(server.runtime.registry.database).add(

@@ -89,8 +89,8 @@ def import_(
             if server is not None:
                 options = {"dry_run": str(dry_run).lower(), "library": library}
                 limits = import_limits(settings)
-                there = await _upload(server, paths, limits, format_name, options, update_progress)
-                return _with_given_paths(there, paths)
+                summary = await _upload(server, paths, limits, format_name, options, update_progress)
+                return _with_given_paths(summary, paths)
             files = [str(path.absolute()) for path in paths]
             request = {"paths": files, "format": format_name, "dry_run": dry_run, "again": again}
             result = await run_long(settings, owner_of(user, library), "import", request, update_progress, creates=True)
@@ -121,7 +121,9 @@ async def _upload(
     """Sends what is found here to another machine, and waits until it is imported there."""
     total = ImportSummary()
     for path in paths:
-        root, packed, single = path.resolve(), dict[str, list[Path]](), list[Path]()
+        root = path.resolve()
+        packed: dict[str, list[Path]] = {}
+        single: list[Path] = []
         for found in await find_files([root], limits, format_name):
             match found:
                 case ImportProblem():
@@ -137,16 +139,17 @@ async def _upload(
                         single.append(found.path)
         with tempfile.TemporaryDirectory() as directory:
             for name, files in packed.items():
-                archive = _pack(Path(directory, f"{root.name}.zip"), root, files)
+                archive = Path(directory, f"{root.name}.zip")
+                await asyncio.to_thread(_pack, archive, root, files)
                 values = {**options, "format": _PACKED.get(name, name)}
-                total.add(await asyncio.to_thread(_import_there, server, archive, values, update_progress))
+                total.add(await asyncio.to_thread(_upload_file, server, archive, values, update_progress))
         for file in single:
             values = {**options, "format": format_name}
-            total.add(await asyncio.to_thread(_import_there, server, file, values, update_progress))
+            total.add(await asyncio.to_thread(_upload_file, server, file, values, update_progress))
     return total
 
 
-def _pack(archive: Path, folder: Path, files: Iterable[Path]) -> Path:
+def _pack(archive: Path, folder: Path, files: Iterable[Path]) -> None:
     """Writes the files of a folder to a zip, with their paths, and that it is a vault if it is one."""
     # A zip has no times before 1980, and only names that are text.
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as target:
@@ -154,10 +157,9 @@ def _pack(archive: Path, folder: Path, files: Iterable[Path]) -> Path:
             target.write(file, f"{folder.name}/{printable_name(file.relative_to(folder).as_posix())}")
         if (folder / ".obsidian").is_dir():
             target.writestr(f"{folder.name}/.obsidian/app.json", "{}")
-    return archive
 
 
-def _import_there(
+def _upload_file(
     server: RemoteApi, file: Path, options: Mapping[str, Any], update_progress: Callable[[Mapping[str, Any]], None]
 ) -> ImportSummary:
     job = server.upload("/api/v1/import", file, name=printable_name(file.name), **options)

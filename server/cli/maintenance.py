@@ -113,7 +113,8 @@ def check(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
         records = run_with_registry(settings, lambda registry: registry.list_owners())
     else:
         records = [run_with_registry(settings, lambda registry: find_user(registry, user))]
-    root, checks = data_root(settings), list[dict[str, str]]()
+    root = data_root(settings)
+    checks: list[dict[str, str]] = []
     if settings.storage_url:
         checks = asyncio.run(_check_postgres(settings, records))
         records = []

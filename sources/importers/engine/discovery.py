@@ -101,23 +101,24 @@ def _discover_file(
 def _discover_folder(
     probe: FileProbe, limits: ImportLimits, importers: Sequence[Importer]
 ) -> Iterator[DiscoveryResult]:
-    folder, other_links = probe.path, list[Path]()
+    folder = probe.path
+    skipped_links: list[Path] = []
     importer = select_importer(probe, importers)
     if importer is not None:
         # The size is for the progress only.
         yield DiscoveredFile(folder, folder.name or str(folder), importer, sum(map(file_size, files_in(folder))))
         # The files in an export's folder that do not belong to the export are reported.
-        names = (path.relative_to(folder).as_posix() for path in files_in(folder, other_links))
+        names = (path.relative_to(folder).as_posix() for path in files_in(folder, skipped_links))
         unused = Counter(_suffix(Path(name)) for name in names if not importer.reads_from_folder(name))
         yield from _ignored(unused, f"file not used by {importer.name}")
-        yield from _not_followed(other_links)
+        yield from _not_followed(skipped_links)
         return
     suffixes = tuple({suffix for importer in importers for suffix in importer.suffixes})
     ignored, root = Counter[str](), folder.resolve()
-    for path in files_in(folder, other_links):
+    for path in files_in(folder, skipped_links):
         # Read under both names, the file would be one item, which changes its title with every import.
         if path.is_symlink() and not _is_hidden(path.resolve().relative_to(root)):
-            other_links.append(path)
+            skipped_links.append(path)
             continue
         name = (folder.name / path.relative_to(folder)).as_posix()
         # By its suffix first: opening every file of a source tree would take long.
@@ -129,7 +130,7 @@ def _discover_folder(
             yield result
     reason = f"file not in {importers[0].name} format" if len(importers) == 1 else "unsupported file"
     yield from _ignored(ignored, reason)
-    yield from _not_followed(other_links)
+    yield from _not_followed(skipped_links)
 
 
 def _discover_file_in_folder(

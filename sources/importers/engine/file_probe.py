@@ -120,9 +120,9 @@ def probe_file(path: Path, limits: ImportLimits) -> FileProbe:
     return FileProbe(path, is_folder=False, head=head, names=tuple(entries), entries=entries)
 
 
-def files_in(folder: Path, other_links: list[Path] | None = None) -> Iterator[Path]:
+def files_in(folder: Path, skipped_links: list[Path] | None = None) -> Iterator[Path]:
     """Yields all files below a folder, sorted by name. Hidden folders are left out. Symbolic links are followed only to
-    files inside the folder; a link to a folder could form a loop. Others are added to `other_links`."""
+    files inside the folder; a link to a folder could form a loop. Others are added to `skipped_links`."""
     # Links are compared with the real path of the folder, which may itself be reached through a link.
     root = folder.resolve()
     pending = [folder]
@@ -139,8 +139,8 @@ def files_in(folder: Path, other_links: list[Path] | None = None) -> Iterator[Pa
                     # `is_file` excludes links to pipes and devices, which might never end.
                     if path.is_file() and path.resolve().is_relative_to(root):
                         files.append(path)
-                    elif other_links is not None:
-                        other_links.append(path)
+                    elif skipped_links is not None:
+                        skipped_links.append(path)
                 elif entry.is_file(follow_symlinks=False):
                     files.append(path)
         yield from sorted(files)

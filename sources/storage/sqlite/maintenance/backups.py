@@ -239,7 +239,8 @@ def restore_user(folder: Path, name: str, data_root: DataRoot, user_id: UserId) 
 def finish_restores(data_root: DataRoot) -> None:
     """Completes what a killed process left of `restore_user`. No library may be open."""
     for folder in data_root.root.glob(f"users/*/u_*/{_RESTORED}*"):
-        with suppress(OSError):
+        # A directory that cannot be read is one user's problem, and must not keep the server from starting.
+        with suppress(OSError, StorageError):
             _finish_restore(data_root, folder.parent)
 
 

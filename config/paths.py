@@ -139,9 +139,9 @@ class DataRoot:
         A new control database would make all of these libraries unreachable.
         """
         try:
-            users = (self.root / _USERS).glob("*/u_*")
-            has_control = self.control_path.exists() and self.control_path.stat().st_size
-            if has_control or not any(_USER_ID.match(path.name) for path in users):
+            if self.has_control() and self.control_path.stat().st_size:
+                return
+            if not any(_USER_ID.match(path.name) for path in (self.root / _USERS).glob("*/u_*")):
                 return
         except OSError as error:
             raise StorageError(root_advice(self.root, error)) from error

@@ -31,7 +31,7 @@ from auth.signing_keys import fetch_url, load_signing_keys
 from auth.tokens import JwtVerifier, mint_token
 from config import errors
 from config.loading import LoadedConfig
-from config.paths import DataRoot, is_read_only, root_advice, stored_bytes_of_user
+from config.paths import DataRoot, UserId, is_read_only, root_advice, stored_bytes_of_user
 from config.postgres.connection import ConnectionOptions, ConnectionThreads, Transaction
 from config.postgres.errors import describe_url, postgres_errors
 from config.public_http import uses_proxy
@@ -290,12 +290,16 @@ def check_control_database(root: DataRoot) -> Check:
     return Check(name, "ok", "passes the integrity check")
 
 
+def _read_users(root: DataRoot) -> list[tuple[UserId, str]]:
+    root.require_control()
+    return read_users(root.control_path) if root.has_control() else []
+
+
 def check_sample(root: DataRoot) -> Check:
     """Runs SQLite's quick check on the libraries that were written last, and looks for missing files in all."""
     name = "libraries"
     try:
-        root.require_control()
-        users = read_users(root.control_path) if root.has_control() else []
+        users = _read_users(root)
         newest_first = sorted(users, key=lambda user: _modified_at(root.paths_of(user[0]).chacha), reverse=True)
         sample = newest_first[:_SAMPLE_USERS]
         faults = [f"{user}: {fault}" for user_id, user in users for fault in missing_files(root, user_id)]
@@ -314,8 +318,7 @@ def check_sample(root: DataRoot) -> Check:
 
 def check_quotas(root: DataRoot, max_bytes: int) -> Check:
     try:
-        root.require_control()
-        users = read_users(root.control_path) if root.has_control() else []
+        users = _read_users(root)
         own = read_own_max_bytes(root.control_path) if users else {}
     except errors.FlorilegiumError as error:
         return Check("quotas", "fail", f"cannot be checked: {error.message}")

@@ -148,8 +148,8 @@ class PostgresControlDatabase:
         self._checked_at = float("-inf")
         self._unknown_revision = 0
         self._waits_for_servers = waits_for_servers
-        # Makes a write known to other processes before they read the number. Awaited, because whoever was told that
-        # access is withdrawn may call another process at once.
+        # Makes a write known to other processes before they read the number. Awaited, because a client that has the
+        # answer to a revocation may call another process at once.
         self.announce: Callable[[int], Awaitable[None]] | None = None
 
     @classmethod

@@ -94,7 +94,7 @@ _FILE_MODE = 0o600
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Waits for the thread even if the caller is cancelled, who may then remove what it writes."""
     running = asyncio.create_task(asyncio.to_thread(work, *args, **kwargs))
-    # Nobody awaits it if the wait below is cancelled, too, as when a client disconnects.
+    # If the wait below is cancelled as well, as when a client disconnects, nothing else retrieves its exception.
     running.add_done_callback(retrieve_exception)
     try:
         return await asyncio.shield(running)

@@ -496,7 +496,7 @@ _STOPWORDS = """
 """
 STOPWORDS = frozenset(_STOPWORDS.split())
 
-# Such words of languages that are recognized by their letters, as they are written. Arabic words that are a name in
+# Stop words of languages that are recognized by their letters, in their usual spelling. Arabic words that are a name in
 # another spelling, such as the one for "on", are left out.
 _FOREIGN_STOPWORDS = """
     في من إلى عن مع هو هي ما ماذا متى أين كيف كم هل الذي التي الذين هذا هذه ذلك تلك كان كانت أن إن أو ثم قد لا لم لن بين

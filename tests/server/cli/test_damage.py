@@ -14,8 +14,9 @@ import pytest
 from config.paths import DataRoot
 from tests.server.cli.program import Program
 
-# The files of SQLite can be damaged or lost. PostgreSQL looks after its own.
+# The number of the account "nobody".
 NOBODY = 65534
+# The files of SQLite can be damaged or lost. PostgreSQL looks after its own.
 pytestmark = [pytest.mark.sqlite, pytest.mark.slow("damages and salvages many files")]
 
 
@@ -256,7 +257,7 @@ def test_text_that_is_not_utf8_is_shown_reported_and_kept(program: Program) -> N
 
 
 def replace_directory(home: Path) -> None:
-    """Nobody can look into a directory that is a file, like into one of another account."""
+    """Puts a file in place of the directory, which not even root can list, unlike a directory of another account."""
     home.rename(home.with_name("aside"))
     home.touch()
 

@@ -235,7 +235,7 @@ async def test_import_for_a_group_ends_when_the_person_is_no_manager_any_more(ap
 
 
 class LateUpload(io.BytesIO):
-    """A file after whose first part `meanwhile` is run in the loop of the test."""
+    """A file that runs `meanwhile` in the loop of the test before its first part is read."""
 
     def __init__(self, content: bytes, meanwhile: Callable[[], Coroutine[Any, Any, None]]) -> None:
         super().__init__(content)

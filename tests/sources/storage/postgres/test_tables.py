@@ -52,7 +52,7 @@ async def test_two_servers_create_one_library(open_engine: OpenEngine, database_
 
 
 async def test_a_quota_of_bytes_is_exceeded_by_about_one_write(open_engine: OpenEngine) -> None:
-    """Although the size is measured after 20 writes only, which exceed it by more."""
+    """Measuring the size only after every 20 writes would let these writes exceed the quota by 200 KB."""
     quota, choice = 300_000, random.Random(1)
     async with open_engine(user_max_bytes=quota) as (_, libraries), libraries.library("ada") as ada:
 

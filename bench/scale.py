@@ -101,12 +101,14 @@ class Compared(Struct, frozen=True):
 
 
 class Comparison(Struct, frozen=True):
-    """The CPU times are those of the client or server and of its connections to PostgreSQL, per search in milliseconds,
-    without first searches."""
+    """The CPU times are those of the client or server and of its connections to PostgreSQL, and of these alone, per
+    search in milliseconds, without first searches."""
 
     searches: tuple[Compared, ...]
     plain_cpu_ms: float
     ours_cpu_ms: float
+    plain_postgres_ms: float
+    ours_postgres_ms: float
 
     def report(self) -> Iterator[str]:
         first = [one for one in self.searches if one.is_first]
@@ -122,7 +124,9 @@ class Comparison(Struct, frozen=True):
                 )
         yield (
             f"CPU time of a later search: plain SQL {self.plain_cpu_ms:.1f} ms, knowledge_search "
-            f"{self.ours_cpu_ms:.1f} ms; ratio {self.ours_cpu_ms / self.plain_cpu_ms:.2f}"
+            f"{self.ours_cpu_ms:.1f} ms; ratio {self.ours_cpu_ms / self.plain_cpu_ms:.2f}; of PostgreSQL alone: "
+            f"{self.plain_postgres_ms:.2f} and {self.ours_postgres_ms:.2f} ms; "
+            f"ratio {self.ours_postgres_ms / self.plain_postgres_ms:.2f}"
         )
 
     @property
@@ -362,12 +366,20 @@ async def compare(
             else:
                 ours_ms = await client.search(user, query)
         searches.append(Compared(plain_ms, ours_ms, is_first, found > 0))
-    cpu_s = {process: cpu_seconds(process) - before_s for process, before_s in cpu_before_s.items()}
-    plain_cpu_s += cpu_s.pop(own_backend)
+    per_search_ms = 1000 / effort.searches
+    cpu_ms = {process: (cpu_seconds(process) - before_s) * per_search_ms for process, before_s in cpu_before_s.items()}
     await connection.close()
     await client.close()
-    per_search_ms = 1000 / effort.searches
-    return Comparison(tuple(searches), plain_cpu_s * per_search_ms, sum(cpu_s.values()) * per_search_ms), client
+    plain_postgres_ms, server_ms = cpu_ms.pop(own_backend), cpu_ms.pop(pid)
+    ours_postgres_ms = sum(cpu_ms.values())
+    comparison = Comparison(
+        tuple(searches),
+        plain_cpu_ms=plain_cpu_s * per_search_ms + plain_postgres_ms,
+        ours_cpu_ms=server_ms + ours_postgres_ms,
+        plain_postgres_ms=plain_postgres_ms,
+        ours_postgres_ms=ours_postgres_ms,
+    )
+    return comparison, client
 
 
 async def run_load(

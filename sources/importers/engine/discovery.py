@@ -4,7 +4,7 @@ Every file is reported, including those ignored: damaged files as problems, file
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -102,23 +102,23 @@ def _discover_folder(
     probe: FileProbe, limits: ImportLimits, importers: Sequence[Importer]
 ) -> Iterator[DiscoveryResult]:
     folder = probe.path
-    skipped_links: list[Path] = []
+    skipped: dict[Path, str] = {}
     importer = select_importer(probe, importers)
     if importer is not None:
         # The size is for the progress only.
         yield DiscoveredFile(folder, folder.name or str(folder), importer, sum(map(file_size, files_in(folder))))
         # The files in an export's folder that do not belong to the export are reported.
-        names = (path.relative_to(folder).as_posix() for path in files_in(folder, skipped_links))
+        names = (path.relative_to(folder).as_posix() for path in files_in(folder, skipped))
         unused = Counter(_suffix(Path(name)) for name in names if not importer.reads_from_folder(name))
         yield from _ignored(unused, f"file not used by {importer.name}")
-        yield from _not_followed(skipped_links)
+        yield from _skipped(folder, skipped)
         return
     suffixes = tuple({suffix for importer in importers for suffix in importer.suffixes})
     ignored, root = Counter[str](), folder.resolve()
-    for path in files_in(folder, skipped_links):
+    for path in files_in(folder, skipped):
         # Read under both names, the file would be one item, which changes its title with every import.
         if path.is_symlink() and not _is_hidden(path.resolve().relative_to(root)):
-            skipped_links.append(path)
+            skipped[path] = ""
             continue
         name = (folder.name / path.relative_to(folder)).as_posix()
         # By its suffix first: opening every file of a source tree would take long.
@@ -130,7 +130,7 @@ def _discover_folder(
             yield result
     reason = f"file not in {importers[0].name} format" if len(importers) == 1 else "unsupported file"
     yield from _ignored(ignored, reason)
-    yield from _not_followed(skipped_links)
+    yield from _skipped(folder, skipped)
 
 
 def _discover_file_in_folder(
@@ -156,9 +156,12 @@ def _ignored(suffixes: Counter[str], reason: str) -> Iterator[IgnoredFiles]:
         yield IgnoredFiles(f"{reason} ({listing})", suffixes.total())
 
 
-def _not_followed(links: Sequence[Path]) -> Iterator[IgnoredFiles]:
-    if links:
-        yield IgnoredFiles("symbolic link not followed", len(links))
+def _skipped(folder: Path, skipped: Mapping[Path, str]) -> Iterator[DiscoveryResult]:
+    for path, problem in skipped.items():
+        if problem:
+            yield ImportProblem((folder.name / path.relative_to(folder)).as_posix(), "", problem)
+    if links := sum(not problem for problem in skipped.values()):
+        yield IgnoredFiles("symbolic link not followed", links)
 
 
 def _is_hidden(path: Path) -> bool:

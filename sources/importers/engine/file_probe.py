@@ -120,29 +120,33 @@ def probe_file(path: Path, limits: ImportLimits) -> FileProbe:
     return FileProbe(path, is_folder=False, head=head, names=tuple(entries), entries=entries)
 
 
-def files_in(folder: Path, skipped_links: list[Path] | None = None) -> Iterator[Path]:
+def files_in(folder: Path, skipped: dict[Path, str] | None = None) -> Iterator[Path]:
     """Yields all files below a folder, sorted by name. Hidden folders are left out. Symbolic links are followed only to
-    files inside the folder; a link to a folder could form a loop. Others are added to `skipped_links`."""
+    files inside the folder; a link to a folder could form a loop. `skipped` receives the other links, and the folders
+    that cannot be read, each with the problem, which is empty for a link."""
     # Links are compared with the real path of the folder, which may itself be reached through a link.
     root = folder.resolve()
+    skipped = {} if skipped is None else skipped
     pending = [folder]
     while pending:
         parent = pending.pop()
-        # A folder that cannot be read has no files.
         files, folders = [], []
-        with suppress(OSError), open_folder(parent) as descriptor, os.scandir(descriptor) as entries:
-            for entry in entries:
-                path = parent / entry.name
-                if entry.is_dir(follow_symlinks=False):
-                    folders += [path] * (not entry.name.startswith("."))
-                elif entry.is_symlink():
-                    # `is_file` excludes links to pipes and devices, which might never end.
-                    if path.is_file() and path.resolve().is_relative_to(root):
+        try:
+            with open_folder(parent) as descriptor, os.scandir(descriptor) as entries:
+                for entry in entries:
+                    path = parent / entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        folders += [path] * (not entry.name.startswith("."))
+                    elif entry.is_symlink():
+                        # `isfile` excludes links to pipes and devices, which might never end.
+                        if os.path.isfile(path) and path.resolve().is_relative_to(root):  # noqa: PTH113 - never raises
+                            files.append(path)
+                        else:
+                            skipped[path] = ""
+                    elif entry.is_file(follow_symlinks=False):
                         files.append(path)
-                    elif skipped_links is not None:
-                        skipped_links.append(path)
-                elif entry.is_file(follow_symlinks=False):
-                    files.append(path)
+        except OSError as error:
+            skipped[parent] = f"cannot be read: {error.strerror or 'disk error'}"
         yield from sorted(files)
         # In reverse, because the last one is taken next.
         pending += sorted(folders, reverse=True)

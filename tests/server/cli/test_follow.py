@@ -65,6 +65,20 @@ def test_additions_edits_and_deletions_are_followed(program: Program, vault: Pat
     assert run(program) == {"new": 0, "updated": 0, "deleted": 0, "conflicts": 0, "failed": 0, "written": 0}
 
 
+def test_files_of_a_subfolder_that_cannot_be_read_are_not_deleted(program: Program, vault: Path) -> None:
+    (vault / "closed").mkdir()
+    (vault / "Kettle.md").rename(vault / "closed" / "Kettle.md")
+    follow(program, vault)
+    (vault / "closed").chmod(0)
+    (vault / "Tea.md").unlink()
+
+    report = program.run_without_privileges("follow", "run", "--json")
+
+    assert [counts["deleted"] for counts in report.json.values()] == [1]
+    assert notes(program).keys() == {"Kettle"}
+    assert "1 folders or files cannot be read; their items were kept" in program.expect("follow", "list")
+
+
 def test_deleted_file_that_comes_back_restores_its_item(program: Program, vault: Path) -> None:
     follow(program, vault)
     before = notes(program)

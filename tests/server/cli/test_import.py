@@ -103,6 +103,25 @@ def test_file_with_a_name_that_is_not_utf_8_is_imported(program: Program) -> Non
     assert "Tea" in program.expect("search", "steep")
 
 
+def test_subfolders_that_cannot_be_read_are_reported_and_the_rest_imported(program: Program) -> None:
+    (program.home / "vault" / ".obsidian").mkdir(parents=True)
+    for name in ("documents", "vault"):
+        for subfolder in ("closed", "open"):
+            folder = program.home / name / subfolder
+            folder.mkdir(parents=True)
+            (folder / "Kettle.md").write_text("# Kettle\nCopper.")
+        (program.home / name / "link.md").symlink_to("closed/Kettle.md")
+        (program.home / name / "closed").chmod(0)
+
+    result = program.run_without_privileges("import", "documents", "vault", "--json")
+
+    assert (result.code, result.json["failed_files"], result.json["kinds"]["notes"]["new"]) == (1, 2, 2)
+    assert [(problem["file"], problem["problem"]) for problem in result.json["problems"]] == [
+        (f"{name}/closed", "cannot be read: Permission denied") for name in ("documents", "vault")
+    ]
+    assert result.json["skipped"] == {"symbolic link not followed": 2}
+
+
 def test_missing_path_and_doubtful_encoding_are_reported(program: Program) -> None:
     missing = program.run("import", "/nope")
     assert (missing.code, missing.stdout.strip()) == (2, "failed: /nope: no such file or folder; check the path")

@@ -268,25 +268,35 @@ async def check_session_server(settings: Settings) -> list[Check]:
 
 def check_files(root: DataRoot, max_bytes: int) -> list[Check]:
     sqlite = evaluate_sqlite(sqlite3.sqlite_version_info, has_fts5())
-    return [check_control_database(root), check_sample(root), check_quotas(root, max_bytes), sqlite]
+    databases = [check_control_database(root), check_audit_log(root)]
+    return [*databases, check_sample(root), check_quotas(root, max_bytes), sqlite]
 
 
 def check_control_database(root: DataRoot) -> Check:
-    """Opens the database read-only and runs SQLite's quick check."""
-    name, path = "control database", root.control_path
+    name = "control database"
     try:
         root.require_control()
     except errors.StorageError as error:
         return Check(name, "fail", error.message)
+    return _check_database(name, root.control_path, "restore it from a backup")
+
+
+def check_audit_log(root: DataRoot) -> Check:
+    advice = f"no events are recorded and no backup is made: check its owner, or move {root.audit_path.name} away"
+    return _check_database("audit log", root.audit_path, f"{advice} to start a new one")
+
+
+def _check_database(name: str, path: Path, advice: str) -> Check:
+    """Opens the database read-only and runs SQLite's quick check."""
     if not path.exists():
-        return Check(name, "ok", "does not exist yet; it is created on first start")
+        return Check(name, "ok", "does not exist yet; it is created on first use")
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
             (result,) = database.execute("PRAGMA quick_check(1)").fetchone()
     except errors.DATABASE_ERRORS as error:
-        return Check(name, "fail", f"cannot be read: {error}")
+        return Check(name, "fail", f"cannot be read: {error}; {advice}")
     if result != "ok":
-        return Check(name, "fail", "damaged; restore it from a backup")
+        return Check(name, "fail", f"damaged; {advice}")
     return Check(name, "ok", "passes the integrity check")
 
 

@@ -322,13 +322,16 @@ def test_what_a_command_of_root_creates_belongs_to_the_account_of_the_server(pro
     assert list(homes["ben"].glob("chacha.db.replaced-*"))
 
 
-def test_damaged_audit_log_is_named_by_the_backup_that_it_prevents(program: Program) -> None:
+def test_damaged_audit_log_is_named_by_doctor_and_by_the_backup_that_it_prevents(program: Program) -> None:
     add_demo_users(program)
     (program.data_dir / "audit.db").write_bytes(b"\xaa" * 20_480)
 
-    outcome = program.run("backup", "backup")
+    outcome, doctor = program.run("backup", "backup"), program.run("doctor", "--json")
 
-    assert outcome.code == 1
+    assert (outcome.code, doctor.code) == (1, 1)
+    [check] = [check for check in doctor.json if check["name"] == "audit log"]
+    assert check["outcome"] == "fail"
+    assert check["message"].startswith("cannot be read: file is not a database; no events are recorded")
     assert "audit.db cannot be read (file is not a database)" in outcome.stderr
     assert list((program.home / "backup").iterdir()) == []
     (program.data_dir / "audit.db").unlink()

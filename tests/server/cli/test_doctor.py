@@ -54,6 +54,9 @@ def answering(body: bytes, status: int = 200) -> Iterator[int]:
             thread.join()
 
 
+FILE_CHECKS = ("control database", "audit log", "libraries", "quotas", "SQLite")
+
+
 def test_a_fresh_machine_is_fit_to_serve(program: Program) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -67,7 +70,7 @@ def test_a_fresh_machine_is_fit_to_serve(program: Program) -> None:
         "data directory",
         "disk",
         # Quotas are in the database, which has no tables yet.
-        *(["PostgreSQL"] if uses_postgres() else ["control database", "libraries", "quotas", "SQLite"]),
+        *(["PostgreSQL"] if uses_postgres() else FILE_CHECKS),
         "port",
         "authentication",
         "semantic search",

@@ -48,6 +48,11 @@ def risks(settings: Settings) -> Iterator[str]:
         has_common_word = any(word in secret.lower() for word in _COMMON_WORDS)
         if secret and (has_common_word or estimate_bits(secret) < _SECRET_MIN_BITS):
             yield f"{name}: the value is easy to guess; create one with `openssl rand -base64 48`"
+    # A provider at which people sign in has no key here; its users may be known from tokens of before.
+    sign_in_issuers = [provider.issuer for provider in settings.openid_providers]
+    if settings.jwt_issuer and not settings.has_jwt_key and settings.jwt_issuer not in sign_in_issuers:
+        advice = "set jwt_jwks_url, jwt_key_file or jwt_secret"
+        yield f"jwt_issuer: no token is accepted without a key to verify tokens; {advice}"
     if settings.has_jwt_key and settings.jwt_insecure_no_issuer:
         yield "jwt_insecure_no_issuer: tokens of any service that signs with the same key are accepted"
     if settings.has_jwt_key and settings.jwt_insecure_no_audience:

@@ -1,5 +1,6 @@
 """Settings are loaded from four places in a fixed order, with their origins, and every mistake is reported."""
 
+import json
 import os
 import re
 from contextlib import chdir
@@ -350,12 +351,22 @@ def test_service_may_read_a_secret_of_another_account_by_its_group(
         ("jwt_secret", "correct horse " * 4, "jwt_secret: the value is easy to guess"),
         ("jwt_secret", "my-very-long-and-Secret-key-2026-x7", "jwt_secret: the value is easy to guess"),
         ("metrics_token", "letmein", "metrics_token: the value is easy to guess"),
+        ("jwt_issuer", "https://id.example.com", "jwt_issuer: no token is accepted without a key to verify tokens"),
     ],
 )
 def test_risky_value_causes_a_warning(name: str, value: str, warning: str) -> None:
     [message] = load_settings({name: value}, HOME, None).warnings
     assert message.startswith(warning)
     assert name.endswith("s") or value not in message
+
+
+def test_issuer_of_a_sign_in_provider_needs_no_key() -> None:
+    issuer = "https://id.example.com"
+    provider = [
+        {"id": "corp", "issuer": issuer, "client_id": "kb", "client_secret": SECRET, "allowed_domains": ["a.b"]}
+    ]
+    variables = {"FLORILEGIUM_OPENID_PROVIDERS": json.dumps(provider), "FLORILEGIUM_JWT_ISSUER": issuer}
+    assert load_settings({"require_auth": "true"}, HOME | variables, None).warnings == ()
 
 
 def test_ordinary_values_cause_no_warning() -> None:

@@ -17,7 +17,6 @@ from config.errors import InvalidParams, SessionNotFound
 from sessions.state import SessionHandle, SessionStates, handle_for
 from sources.items import Loc, RequestDefaults, ResultItem, SearchResponse, read_time_zone
 from sources.query import ParsedQuery
-from sources.records import SemanticStatus
 from sources.search.arguments import matches_nothing
 from sources.source import Source
 
@@ -305,21 +304,6 @@ class Explanation(Struct, frozen=True, kw_only=True):
     hits_per_source: int
     semantic_weight: float | None = None
     semantic_floors: Mapping[str, float] | UnsetType = UNSET
-
-
-# The status that a search of several sources reports is the first of these that one of them has.
-_STATUSES = ("unavailable", "partial", "on", "not_applicable", "off")
-
-
-def combined_status(statuses: Collection[SemanticStatus]) -> SemanticStatus | UnsetType:
-    """The status of a search of several sources; its coverage is that of the source with the least."""
-    least: SemanticStatus | UnsetType = UNSET
-    least_rank = len(_STATUSES), 0.0
-    for status in statuses:
-        rank = _STATUSES.index(status.status), status.coverage or 0.0
-        if rank < least_rank:
-            least, least_rank = status, rank
-    return replace(least, coverage=None) if least and least.status == "unavailable" else least
 
 
 class FurtherPassage(Struct, frozen=True, kw_only=True, omit_defaults=True):

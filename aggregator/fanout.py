@@ -159,7 +159,7 @@ class Fanout:
         # The length of snippets, which is the same in all sources of our own.
         self.snippet_chars = 0
         # Whether each source compared meanings.
-        self.semantic: dict[str, SemanticStatus] = {}
+        self.semantic: list[tuple[SemanticStatus, int]] = []
         # The least cosine of the hit of each source that is nearest by meaning.
         self.floors: dict[str, float] = {}
         # Whether any source returned a valid page, and one with hits.
@@ -382,7 +382,7 @@ class Fanout:
             return None
         self._queries[name] = page.query
         if page.semantic is not None:
-            self.semantic[name] = page.semantic
+            self.semantic.append((page.semantic, page.texts))
         self.has_answer = True
         if page.hits:
             self.has_hits = True
@@ -480,8 +480,8 @@ def _find_problem(name: str, page: object, depth: int) -> str | None:
         return f"hits: expected at most {depth}, got {len(fields.hits)}"
     if not isinstance(fields.next_offset, int | None) or not isinstance(fields.total_estimated, int | None):
         return f"next_offset {fields.next_offset!r}, total_estimated {fields.total_estimated!r}"
-    if not isinstance(fields.semantic, SemanticStatus | None):
-        return f"semantic: expected SemanticStatus or None, got {type(fields.semantic).__name__}"
+    if not isinstance(fields.semantic, SemanticStatus | None) or not isinstance(fields.texts, int):
+        return f"semantic {fields.semantic!r}, texts {fields.texts!r}"
     scheme = f"{name}://"
     for hit in fields.hits:
         if not isinstance(hit, RankedHit) or not _is_valid(name, scheme, hit):

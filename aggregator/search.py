@@ -48,7 +48,7 @@ from sources.installed import ITEM_KINDS
 from sources.items import Loc, ResultItem, local_time
 from sources.library_source import LongerSnippet
 from sources.query import ParsedQuery, Term
-from sources.records import SemanticStatus
+from sources.records import SemanticStatus, combine_statuses
 from sources.search.arguments import (
     LIMIT_MAX,
     OFFSET_MAX,
@@ -312,7 +312,7 @@ class Aggregator:
                 by_source[source] = replace(report, read_as=source_reading, total=totals.get(name, UNSET))
             else:
                 by_source[source] = report
-        semantic = contract.combined_status(fanout.semantic.values())
+        semantic = combine_statuses(fanout.semantic) or UNSET
         # A search that found nothing, and would also have compared meanings, says how to get a model.
         if not rendered and semantic and semantic.status == "off" and self._settings.semantic_model == "auto":
             semantic = SemanticStatus("off", reason=NO_MODEL)

@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Annotated
 
-from msgspec import UNSET, Meta, Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from aggregator.contract import combined_status
 from aggregator.fanout import SearchQueue
 from aggregator.libraries import LibraryName
 from aggregator.retrieval import KnowledgeGet, Retriever
@@ -17,7 +16,7 @@ from config.settings import Settings
 from sources import items
 from sources.library_source import LibrarySource
 from sources.query import parse_literal
-from sources.records import SemanticStatus
+from sources.records import SemanticStatus, combine_statuses
 from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, SourceQuery
 from sources.source import RankedHit, Source, SourceHits
 from sources.storage.contract import Libraries, Library, Search
@@ -161,7 +160,7 @@ def _key(source: str, item_id: str | int) -> tuple[str, str]:
 
 def _status(pages: Sequence[SourceHits]) -> SemanticStatus:
     """Says why nothing can be found, if meanings were not compared."""
-    status = combined_status([page.semantic for page in pages if page.semantic is not None])
-    if status is UNSET:
+    status = combine_statuses([(page.semantic, page.texts) for page in pages if page.semantic is not None])
+    if status is None:
         return SemanticStatus("not_applicable", reason="the item has no text to compare")
     return replace(status, reason=_NO_MODEL) if status.status == "off" else status

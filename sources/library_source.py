@@ -175,6 +175,7 @@ class LibrarySource(ABC):
             query=query,
             semantic=page.semantic,
             floor=page.floor,
+            texts=page.texts,
         )
 
     def longer_snippet(

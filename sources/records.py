@@ -5,7 +5,7 @@ Times are ISO 8601 in UTC with milliseconds (`2026-11-15T08:30:00.000Z`), so tha
 conversations, messages and observations are UUIDs; those of media, characters and prompts are integers, as in tldw.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Protocol, TypeVar, get_args
 
 from msgspec import Meta, Struct
@@ -329,6 +329,21 @@ class SemanticStatus(Struct, frozen=True, omit_defaults=True):
 
 
 SEMANTIC_OFF = SemanticStatus("off")
+# The status that a search of several parts reports is the first of these that one of them has.
+_STATUSES = ("unavailable", "partial", "on", "not_applicable", "off")
+
+
+def combine_statuses(statuses: Collection[tuple[SemanticStatus, int]]) -> SemanticStatus | None:
+    """Returns the status of a search of several parts, each with its number of texts, by which its coverage counts."""
+    first = min((status for status, _ in statuses), key=lambda status: _STATUSES.index(status.status), default=None)
+    if first is None or first.status != "partial":
+        return first
+    compared = [(status, texts) for status, texts in statuses if status.status in ("partial", "on")]
+    known = sum((status.coverage or 0.0 if status.status == "partial" else 1.0) * texts for status, texts in compared)
+    share = known / (sum(texts for _, texts in compared) or 1)
+    # Rounded down, because 1 means that nothing is missing.
+    coverage = int(min(share, 0.999) * 1000) / 1000
+    return SemanticStatus("partial", coverage, next((status.reason for status, _ in compared if status.reason), None))
 
 
 class Hit(Struct, frozen=True, kw_only=True, gc=False):
@@ -429,7 +444,8 @@ class RankedMatch(Protocol):
 
 class HitPage(Struct, frozen=True):
     """One page of hits. `total` is exact, or None if it is not known. `query` is what was searched for, if it is not
-    the query of the search. `floor` is the least cosine of the nearest hit, if hits were found by meaning, too."""
+    the query of the search. `floor` is the least cosine of the nearest hit, if hits were found by meaning, too, and
+    `texts` how many there are to compare."""
 
     matches: tuple[RankedMatch, ...]
     has_more: bool
@@ -437,6 +453,7 @@ class HitPage(Struct, frozen=True):
     semantic: SemanticStatus = SEMANTIC_OFF
     query: "ParsedQuery | None" = None
     floor: float | None = None
+    texts: int = 0
 
     @property
     def hits(self) -> tuple[Hit, ...]:

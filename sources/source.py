@@ -161,8 +161,8 @@ class SourceHits(Struct, frozen=True, kw_only=True):
     """One page of a source's hits. `query` is passed to `Source.render_hit` with each of them.
 
     `next_offset` is the `offset` of the next page, or None if `has_more` is false. `total_estimated` may be None.
-    `semantic` says whether meanings were compared, if the source can do so, and `floor` is the least cosine of the hit
-    that is nearest by meaning.
+    `semantic` says whether meanings were compared, if the source can do so, and of how many `texts`; `floor` is the
+    least cosine of the hit that is nearest by meaning.
     """
 
     hits: tuple[RankedHit, ...]
@@ -173,6 +173,7 @@ class SourceHits(Struct, frozen=True, kw_only=True):
     query: Any = None
     semantic: SemanticStatus | None = None
     floor: float | None = None
+    texts: int = 1
 
 
 class Source(Protocol):

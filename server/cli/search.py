@@ -138,7 +138,7 @@ def semantic_note(status: "SemanticStatus | UnsetType") -> Iterator[str]:
     match status:
         case SemanticStatus(status="partial", coverage=coverage, reason=reason):
             advice = reason or "run `florilegium embed` for the others"
-            yield f"meanings of {coverage:.0%} of the items compared; {strip_control_characters(advice)}"
+            yield f"meanings of {int((coverage or 0) * 100)}% of the items compared; {strip_control_characters(advice)}"
         case SemanticStatus(status="unavailable" | "off", reason=str(reason)):
             yield f"only words compared: {strip_control_characters(reason)}"
         case _:

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from sources.query import AllOf, AnyOf, Expression, Title, Word
 from sources.query.parser import can_have_near_terms
 from sources.query.words import is_foreign
-from sources.records import SEMANTIC_OFF, HitPage, RankedMatch, SemanticStatus
+from sources.records import SEMANTIC_OFF, HitPage, RankedMatch, SemanticStatus, combine_statuses
 from sources.search.message_boost import MessageBoost
 from sources.search.scoring import (
     NO_BOOSTS,
@@ -164,6 +164,7 @@ class TextSearch:
     def run(self) -> HitPage:
         search, connection, target, vector = self.search, self._connection, self.target, self._vector
         expression, semantic, floor = search.query.expression, self._semantic, None
+        texts = 0
         if vector is None and (search.ranking == "meaning" or (expression is None and not search.has_filters)):
             return HitPage((), has_more=False, total=0, semantic=semantic)
         self._read_filter()
@@ -175,11 +176,12 @@ class TextSearch:
         else:
             self._statistics.refresh(connection)
             scan = vector.scan(connection, target.vectors, self._item_bits)
+            texts = self._statistics.count_rows(connection, target.index)
             if search.ranking == "meaning":
                 candidates, has_more, total = self._nearest_page(scan)
             else:
                 tiers = self._tiers(expression)
-                floor = self._length * vector.model.floor_for(self._statistics.count_rows(connection, target.index))
+                floor = self._length * vector.model.floor_for(texts)
                 candidates, has_more, total = self._ranked_page(tiers, scan if scan.has_vectors else None, floor)
                 if search.query.times and has_more:
                     # What was created at these times counts as a match, whether or not it contains the words.
@@ -191,7 +193,7 @@ class TextSearch:
                     candidate.passage = ranges.get(candidate.entry)
             semantic = scan.status(partial(self._statistics.count, connection, target.index))
         target.complete(connection, candidates, FieldChoice(search.fields, self._term_counter))
-        return HitPage(tuple(candidates), has_more, total, semantic, floor=floor)
+        return HitPage(tuple(candidates), has_more, total, semantic, floor=floor, texts=texts)
 
     def _ranked_page(self, tiers: Sequence[MatchTier], scan: PassageScan | None = None, floor: float = 0.0) -> _Page:
         """Returns the matches by words, and with `scan` those by meaning. `floor` is the least cosine of the nearest:
@@ -647,10 +649,10 @@ def merge_pages(search: Search, *pages: HitPage) -> HitPage:
         matches[search.offset : end],
         has_more=len(matches) > end or any(page.has_more for page in pages),
         total=None if None in totals else sum(total for total in totals if total is not None),
-        # The one that covers less: both kinds of hits are on one page.
-        semantic=min((page.semantic for page in pages), key=lambda status: status.coverage or 0.0),
+        semantic=combine_statuses([(page.semantic, page.texts) for page in pages]) or SEMANTIC_OFF,
         query=next((page.query for page in pages if page.query is not None), None),
         floor=min((page.floor for page in pages if page.floor is not None), default=None),
+        texts=sum(page.texts for page in pages),
     )
 
 

@@ -31,6 +31,18 @@ def test_embedded_library_is_searched_by_meaning(program: Program) -> None:
     assert program.run("search", "vehicle", *BEN, "--json").json["semantic"] == {"status": "partial", "coverage": 0.0}
 
 
+def test_source_without_embeddings_counts_by_its_items(program: Program) -> None:
+    program.expect("embed", *ADA)
+    program.expect("add", "prompt", "Ask about the garage.", "--title", "Questions", "--user", "ada")
+
+    result = program.run("search", "vehicle", *ADA)
+
+    assert "meanings of 66% of the items compared; run `florilegium embed` for the others" in result.stderr
+    found = program.run("search", "vehicle", *ADA, "--json").json["semantic"]
+    assert found == {"status": "partial", "coverage": 0.666}
+    assert program.run("search", "loaf", *BEN, "--json").json["semantic"] == {"status": "partial", "coverage": 0.0}
+
+
 def test_embed_without_a_model_says_how_to_choose_one(program: Program) -> None:
     result = program.run("embed", "--user", "ada")
     assert result.code == 1

@@ -141,6 +141,8 @@ class FileTree(ABC):
         self._entries = entries
         self.limits = limits
         self.names = tuple(entries)
+        # What no importer read is reported.
+        self.unread = set(entries)
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries
@@ -182,6 +184,7 @@ class FolderTree(FileTree):
 
     def read(self, name: str, max_bytes: int) -> bytes:
         path: Path = self._entries[name]
+        self.unread.discard(name)
         try:
             data = files.read_bytes(path, max_bytes)
         except TooLarge as error:
@@ -207,6 +210,7 @@ class ArchiveTree(FileTree):
 
     def read(self, name: str, max_bytes: int) -> bytes:
         entry: str = self._entries[name]
+        self.unread.discard(name)
         # By the declared size, so that a large file of the export costs nothing.
         if self._archive.size(entry) > max_bytes:
             raise InvalidParams(TooLarge("the file", max_bytes).message)

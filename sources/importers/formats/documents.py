@@ -120,7 +120,7 @@ def _document_event(
 def document_kind(probe: FileProbe) -> DocumentKind | None:
     """Detects the kind by content. Returns None for plain text, and for files that are not documents."""
     # Some programs write a line before the header (PDF 1.7, annex H, note 13).
-    if b"%PDF-" in probe.head[:_HEAD_BYTES]:
+    if not probe.is_zip and b"%PDF-" in probe.head[:_HEAD_BYTES]:
         return "pdf"
     suffix = probe.suffix
     if probe.is_zip:

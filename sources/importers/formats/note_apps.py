@@ -52,7 +52,7 @@ class EvernoteImporter(FileImporter):
     output_version = 1
 
     def recognizes(self, probe: FileProbe) -> float:
-        return 0.0 if probe.is_folder or b"<en-export" not in probe.head[:_HEAD_BYTES] else 1.0
+        return 1.0 if probe.is_text and b"<en-export" in probe.head[:_HEAD_BYTES] else 0.0
 
     def read_file(self, file: InputFile) -> Events:
         # A copy of a note in another notebook has the same time and title, so the notebook is part of its key: Evernote

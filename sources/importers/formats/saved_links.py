@@ -148,7 +148,7 @@ class BookmarksImporter(FileImporter):
     def recognizes(self, probe: FileProbe) -> float:
         if probe.is_json():
             return 0.95 if probe.is_json(*_CHROME_FIELDS) or probe.is_json(*_FIREFOX_FIELDS) else 0.0
-        return 1.0 if b"<!doctype netscape-bookmark-file-1>" in probe.head[:1024].lower() else 0.0
+        return 1.0 if probe.is_text and b"<!doctype netscape-bookmark-file-1>" in probe.head[:1024].lower() else 0.0
 
     def read_file(self, file: InputFile) -> Events:
         data, limits = file.content(), file.limits
@@ -302,10 +302,7 @@ class OmnivoreImporter(FileImporter):
                         yield ImportedMedia(_omnivore_media_draft(tree, folder, page))
                     except InvalidParams as error:
                         yield FailedItem(f"{name}, page {number}", error.message)
-
-    def reads_from_folder(self, name: str) -> bool:
-        # Other files of a folder are reported as not used.
-        return bool(_LIST.fullmatch(name)) or name.startswith(("content/", "highlights/"))
+            yield from [SkippedItem(f"file not used by {self.name}")] * len(tree.unread)
 
 
 def _omnivore_media_draft(tree: FileTree, folder: str, page: Fields) -> MediaDraft:

@@ -180,7 +180,7 @@ class ZoteroImporter(FileImporter):
     def recognizes(self, probe: FileProbe) -> float:
         if probe.is_json():
             return 0.9 if probe.is_json(_CSL_TYPE, _CSL_FIELD) else 0.0
-        return 1.0 if all(mark in probe.head[:_HEAD_BYTES] for mark in _RDF_MARKS) else 0.0
+        return 1.0 if probe.is_text and all(mark in probe.head[:_HEAD_BYTES] for mark in _RDF_MARKS) else 0.0
 
     def read_file(self, file: InputFile) -> Events:
         if is_json(file.head(_HEAD_BYTES)):

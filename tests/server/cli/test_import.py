@@ -122,6 +122,34 @@ def test_subfolders_that_cannot_be_read_are_reported_and_the_rest_imported(progr
     assert result.json["skipped"] == {"symbolic link not followed": 2}
 
 
+@each_case("first", ["%PDF-1.7", "<en-export>", "<!DOCTYPE NETSCAPE-Bookmark-file-1>"])
+def test_zip_is_not_taken_for_the_first_file_in_it(program: Program, first: str) -> None:
+    with ZipFile(program.home / "notes.zip", "w") as archive:  # does not compress
+        for name, text in {"a.bin": first, "Tea.md": "# Tea", "Cup.md": "# Cup"}.items():
+            archive.writestr(name, text)
+
+    result = program.run("import", "notes.zip", "--dry-run", "--json").json
+
+    assert (result["failed_files"], result["kinds"]["notes"]["new"], sum(result["skipped"].values())) == (0, 2, 1)
+
+
+def test_files_of_a_slack_export_that_are_not_read_are_counted(program: Program) -> None:
+    day = [{"type": "message", "user": "U1", "text": "hello", "ts": "1704450600.000100"}]
+    files = {
+        "users.json": [{"id": "U1", "name": "ada"}],
+        "channels.json": [{"id": "C1", "name": "general"}],
+        "general/2024-01-05.json": day,
+        "Tea.md": "# Tea",
+    }
+    with ZipFile(program.home / "slack.zip", "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, json.dumps(content))
+
+    result = program.run("import", "slack.zip", "--dry-run", "--json").json
+
+    assert (result["kinds"]["messages"]["new"], result["skipped"]) == (1, {"file not used by slack": 1})
+
+
 def test_missing_path_and_doubtful_encoding_are_reported(program: Program) -> None:
     missing = program.run("import", "/nope")
     assert (missing.code, missing.stdout.strip()) == (2, "failed: /nope: no such file or folder; check the path")

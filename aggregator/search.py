@@ -47,7 +47,7 @@ from sessions.state import NOTHING_SEEN, SessionHandle, SessionState, SessionSta
 from sources.installed import ITEM_KINDS
 from sources.items import Loc, ResultItem, local_time
 from sources.library_source import LongerSnippet
-from sources.query import ParsedQuery, Term
+from sources.query import ParsedQuery, Term, parse_literal
 from sources.records import SemanticStatus, combine_statuses
 from sources.search.arguments import (
     LIMIT_MAX,
@@ -64,7 +64,7 @@ from sources.semantic.endpoint import Reranker
 from sources.semantic.named_models import NO_MODEL
 from sources.semantic.service import configured_model
 from sources.source import RankedHit, Source
-from sources.storage.contract import ItemFilter, Libraries, Library, QueueState
+from sources.storage.contract import ItemFilter, Libraries, Library, QueueState, Search
 
 _decode_item = msgspec.json.Decoder(contract.KnowledgeItem).decode
 # `error`: the caller's mistake, such as an unknown session, a cancelled call, or an unexpected exception.
@@ -133,14 +133,29 @@ async def find_session_state(
     return await session_states.create(owner)
 
 
-async def _unknown_tag(library: Library, plan: SearchPlan) -> str:
-    """Says which tag of a query without results no item has, or returns an empty text."""
+async def _unknown_filter(library: Library, plan: SearchPlan) -> str:
+    """Says which tag, type or sender of a query without results no item has, or returns an empty text."""
+    filters = plan.query.filters
+    named = {name.lower() for name in filters.sources}
+    sources = [name for name in plan.sources if not named or name in named]
+    nothing = f"no item in {', '.join(sources)} has the"
+    if not sources:  # `read_as` says so
+        return ""
     with suppress(StorageError, Unavailable, TimeoutError):  # the reports of the sources say what failed
-        for tag in plan.query.filters.tags[:TAGS_CHECKED_MAX]:
+        for tag in filters.tags[:TAGS_CHECKED_MAX]:
             where = ItemFilter(tags=(tag,))
-            collections = [library.collection(name) for name in plan.sources if name in ITEM_KINDS]
+            collections = [library.collection(name) for name in sources if name in ITEM_KINDS]
             if not any([await collection.matching_ids(where, 0, 1) for collection in collections]):
-                return f"no item in {', '.join(plan.sources)} has the tag {tag}"
+                return f"{nothing} tag {tag}"
+        if filters.types:
+            known = await library.media.types() if "media" in sources else {}
+            if not {name.casefold() for name in known}.intersection(map(str.casefold, filters.types)):
+                return f"{nothing} type {' or '.join(filters.types)}"
+        if filters.senders:
+            query = parse_literal("")
+            search = Search(query=query, senders=filters.senders, limit=1, deadline_ms=plan.deadline_ms)
+            if "chats" not in sources or not (await library.chats.search(search)).matches:
+                return f"{nothing} sender {' or '.join(filters.senders)}"
     return ""
 
 
@@ -215,7 +230,7 @@ class Aggregator:
                 if len(plan.libraries) > LIBRARIES_MAX:
                     note = f"searched {LIBRARIES_MAX} of {len(plan.libraries)} libraries; name others with library:"
                 elif not shown and not plan.offset and plan.libraries == OWN_LIBRARY_ONLY:
-                    note = await _unknown_tag(library, plan)
+                    note = await _unknown_filter(library, plan)
                 if note:
                     read_as = f"{response.read_as}; {note}" if response.read_as else note
                     response, short_response = (

@@ -480,6 +480,33 @@ async def test_a_search_without_results_names_a_tag_that_no_item_has(ada: Librar
     assert "no item in media has the tag sea" in restricted["read_as"]
 
 
+@each_case(
+    ("query", "reason"),
+    [
+        ("galleon type:nosuch", "no item in notes, media, chats, characters, prompts has the type nosuch"),
+        ("type:nosuch,film", "no item in notes, media, chats, characters, prompts has the type nosuch or film"),
+        ("galleon source:notes type:PDF", "no item in notes has the type PDF"),
+        ("galleon sender:ben", "no item in notes, media, chats, characters, prompts has the sender ben"),
+        ("galleon source:nosuch", "source:nosuch cannot match: this searches notes, media"),
+        ("galleon library:nosuch", "library:nosuch cannot match: this searches own"),
+        ("submarine type:PDF", None),
+        ("submarine sender:Ana", None),
+    ],
+)
+async def test_text_of_a_search_without_results_says_which_filter_cannot_match(
+    ada: LibraryUser, ben: LibraryUser, query: str, reason: str | None
+) -> None:
+    for user, media_type, sender in ((ada, "pdf", "ana"), (ben, "nosuch", "ben")):
+        await user.add_media("Voyage", "A galleon.", media_type=media_type)
+        await user.add_chat("Voyage", MessageDraft(role="user", sender=sender, content="A galleon."))
+
+    result = await ada.request("tools/call", name="knowledge_search", arguments={"query": query})
+
+    text = text_of(result)
+    assert text.startswith("No results.")
+    assert reason in text if reason else "no item" not in text
+
+
 # -- sessions ---------------------------------------------------------------------------------------------------------
 
 

@@ -95,9 +95,7 @@ class Connection:
             # The text counts before it is decoded, and its objects before they are used.
             self._hold(messages.TEXT_BYTES * len(text))
             await self.receive_value(messages.decode(text, self._hold))
-        except ParseError as error:
-            await self._send(messages.error_message(None, error))
-        except (TooLarge, Unavailable) as error:
+        except (ParseError, TooLarge, Unavailable) as error:
             await self._send(messages.error_message(messages.read_id(text), error))
         finally:
             self._release(self._message_bytes)

@@ -141,14 +141,21 @@ def read_message(value: Any) -> Message:
 class _Envelope(Struct):
     # In the order of the tools: typing caches equal unions, so that the first one imported is in all schemas.
     id: str | int | None = None
+    method: str = ""
 
 
 def read_id(body: bytes | str) -> RequestId | None:
-    """Returns the id of a message without decoding the rest of it; None if it has no valid one."""
+    """Returns the id of a refused request without decoding the rest of it; None if it has no valid one. Half of a
+    surrogate pair, for which a message is refused, does not prevent that."""
+    from sources.importers.engine.json_stream import decode_object  # noqa: PLC0415 - only for refused messages
+
     try:
-        return msgspec.json.decode(body, type=_Envelope).id
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        envelope = decode_object(body.encode() if isinstance(body, str) else body, _Envelope)
+    except (InvalidParams, UnicodeError):
         return None
+    # NUL stands for such a half.
+    is_known = envelope.method and "\0" not in str(envelope.id)
+    return envelope.id if is_known else None
 
 
 def result_message(request_id: RequestId, result: Any) -> dict[str, Any]:

@@ -37,6 +37,7 @@ from server.protocol.messages import (
     encode,
     error_message,
     notification_message,
+    read_id,
     read_message,
     request_message,
 )
@@ -298,7 +299,7 @@ class Bridge:
         try:
             frame = self._state.from_client(line)
         except (MalformedMessage, ParseError) as error:
-            request_id = error.request_id if isinstance(error, MalformedMessage) else None
+            request_id = error.request_id if isinstance(error, MalformedMessage) else read_id(line)
             self._send_to_client(error_message(request_id, error))
             return
         if frame is None:

@@ -214,6 +214,7 @@ async def test_invalid_lines_get_an_error_and_the_connection_stays_open(tmp_path
     settings = make_settings(tmp_path, body_max_bytes=2048)
     async with live(settings) as server, client_of(settings, server.mcp, await server.token("ada")) as client:
         assert (await client.request(b"invalid"))["error"]["code"] == -32700
+        assert (await client.request(rb'{"id":4,"method":"x","params":{"text":"\ud83d"}}'))["id"] == 4
         assert (await client.request(b'{"id":5,"method":"x"}')) == {
             "jsonrpc": "2.0",
             "id": 5,

@@ -103,6 +103,29 @@ async def test_a_malformed_line_gets_an_error_and_the_next_is_served(
     assert response == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
+@each_case(
+    ("line", "request_id"),
+    [
+        (rb'{"jsonrpc":"2.0","id":7,"method":"ping","params":{"text":"\ud83d"}}', 7),
+        (
+            rb'{"jsonrpc":"2.0","id":"\ud83d\ude00\\ud83d","method":"ping","params":{"text":"a\ude00"}}',
+            "\U0001f600\\ud83d",
+        ),
+        (rb'{"jsonrpc":"2.0","id":"\ud83d","method":"ping"}', None),
+        (rb'{"jsonrpc":"2.0","id":7,"result":{"text":"\ud83d"}}', None),
+        (rb'{"jsonrpc":"2.0","id":7,"method":"ping","params":{"text":"\ud83d"}', None),
+    ],
+)
+async def test_request_with_half_an_emoji_is_refused_under_its_id(
+    tmp_path: Path, samples: SampleCatalog, line: bytes, request_id: str | int | None
+) -> None:
+    async with open_pipes(tmp_path, samples) as pipes:
+        await pipes.send(line + b"\n")
+        rejected = await pipes.receive()
+
+    assert (rejected["id"], rejected["error"]["code"]) == (request_id, -32700)
+
+
 async def test_blank_lines_and_carriage_returns_are_ignored(tmp_path: Path, samples: SampleCatalog) -> None:
     async with open_pipes(tmp_path, samples) as pipes:
         await pipes.send(b"\n  \n\r\n")

@@ -29,8 +29,8 @@ from sources.importers.engine.reader_process import find_files
 from sources.storage.sqlite.connection.pool import SqliteLibraries, sqlite_options
 from sources.storage.sqlite.maintenance.backups import restore_user
 from sources.storage.sqlite.maintenance.library_check import FileCheck, check_library
+from sources.storage.sqlite.maintenance.maintenance import find_log_fault, salvage, schema_statuses
 from sources.storage.sqlite.maintenance.maintenance import reindex as reindex_file
-from sources.storage.sqlite.maintenance.maintenance import salvage, schema_statuses
 
 T = TypeVar("T")
 
@@ -177,6 +177,7 @@ def _repair(
             entries = reindex_file(root, user.id, kind, sqlite_options(settings))
             return f"{kind}.db: indexes rebuilt, {entries:,} {'entry' if entries == 1 else 'entries'}", True
         case "damaged":
+            log_fault = find_log_fault(getattr(root.paths_of(user.id), kind))
             report, unindexed = salvage(root, user.id, kind), ""
             try:
                 reindex_file(root, user.id, kind, sqlite_options(settings))
@@ -185,7 +186,7 @@ def _repair(
                 unindexed = f"; its indexes are empty ({error.message}): run `florilegium reindex --user {user.name}`"
             rows = _count(sum(report.rows.values()), "row")
             gaps = ", ".join(f"{table} ({_count(count, 'place')})" for table, count in report.gaps.items())
-            lost = f"unreadable: {gaps}" if gaps else "every row was readable"
+            lost = f"unreadable: {gaps}" if gaps else log_fault or "every row was readable"
             line = f"{rows} salvaged; {lost}; the damaged file is kept as {report.replaced}{unindexed}"
         case "missing" if accept_loss:
             # The control database records which files a user has, so that a missing one is not replaced silently by an

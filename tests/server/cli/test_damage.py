@@ -187,6 +187,28 @@ def test_check_names_the_damaged_file_and_the_command_that_repairs_it(
         assert "ada: chacha.db is" in doctor.stdout
 
 
+def test_log_with_a_damaged_header_is_found_and_kept_by_the_repair(program: Program) -> None:
+    homes = add_demo_users(program)
+    log = homes["ada"] / "chacha.db-wal"
+    with closing(sqlite3.connect(homes["ada"] / "chacha.db")) as connection:
+        connection.execute("PRAGMA application_id = 7")
+        commits = log.read_bytes()
+    log.write_bytes(commits)
+    assert states(program) == {}  # SQLite has read the log, and deleted it
+    for damaged in (b"\0" * 32 + commits[32:], commits[:16] + b"damage" + commits[22:]):
+        log.write_bytes(damaged)
+        assert states(program) == {("ada", "chacha"): "damaged"}
+        assert "ada: chacha.db is damaged" in program.run("doctor").stdout
+        assert log.read_bytes() == damaged
+
+    repaired = program.run("repair", "--user", "ada")
+
+    assert "the header of chacha.db-wal is damaged, so that its commits are lost" in repaired.stdout
+    assert states(program) == {}
+    assert titles(program, "ada") == titles(program, "ben")
+    assert [kept.read_bytes() for kept in homes["ada"].glob("chacha.db.replaced-*-wal")] == [damaged]
+
+
 def overwrite_page_with(path: Path, text: bytes) -> None:
     """Overwrites the first page that contains a text."""
     content = bytearray(path.read_bytes())

@@ -18,7 +18,7 @@ from config.errors import DATABASE_ERRORS, StorageError, is_undecodable_text
 from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId, is_read_only
 from sources.storage.sqlite.connection.errors import is_busy, is_unwritable
 from sources.storage.sqlite.connection.open import add_functions
-from sources.storage.sqlite.maintenance.maintenance import ON_DEMAND_INDEXES, ROW_TABLES, SCHEMAS
+from sources.storage.sqlite.maintenance.maintenance import ON_DEMAND_INDEXES, ROW_TABLES, SCHEMAS, find_log_fault
 from sources.storage.sqlite.schema.kinds import create_kinds, migrate_to, schema_version
 from sources.storage.sqlite.schema.tables import CHACHA
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
@@ -91,6 +91,8 @@ def check_library(data_root: DataRoot, user_id: UserId, *, is_quick: bool = Fals
 
 
 def _check_file(path: Path, kind: DatabaseKind, *, is_quick: bool) -> FileCheck:
+    if fault := find_log_fault(path):
+        return FileCheck(kind, "damaged", fault)
     try:
         # Nothing writes to a file on a read-only disk, and its indexes cannot be compared there.
         is_read_only_file = is_read_only(path)

@@ -7,6 +7,7 @@ is running, whose writes wait until it is done.
 
 import os
 import sqlite3
+import struct
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -149,6 +150,31 @@ class SalvageReport(Struct, frozen=True):
     replaced: str
 
 
+# Of a write-ahead log (sqlite.org/fileformat2.html#the_write_ahead_log).
+_LOG_HEADER_BYTES = 32
+_LOG_MAGIC = 0x377F0682  # or one more, if words are big-endian
+
+
+def find_log_fault(path: Path) -> str | None:
+    """Returns what is wrong with the write-ahead log of a file. SQLite ignores one with a damaged header, and deletes
+    it when the file is closed."""
+    try:
+        with path.with_name(f"{path.name}-wal").open("rb") as file:
+            header = file.read(_LOG_HEADER_BYTES + 1)
+    except OSError:  # there is none, or SQLite cannot read it either and says why
+        return None
+    if len(header) <= _LOG_HEADER_BYTES:
+        return None
+    magic, *expected = struct.unpack(">I20x2I", header[:_LOG_HEADER_BYTES])
+    words = struct.unpack(f"{'>' if magic & 1 else '<'}6I", header[:24])
+    first = second = 0
+    for even, odd in zip(words[::2], words[1::2], strict=True):
+        first = (first + even + second) & 0xFFFFFFFF
+        second = (second + odd + first) & 0xFFFFFFFF
+    is_intact = magic & ~1 == _LOG_MAGIC and [first, second] == expected
+    return None if is_intact else f"the header of {path.name}-wal is damaged, so that its commits are lost"
+
+
 def salvage(data_root: DataRoot, user_id: UserId, kind: DatabaseKind) -> SalvageReport:
     """Replaces a damaged file, which must not be in use, by one with its readable rows. The damaged file is kept. The
     indexes of the new file are empty."""
@@ -174,7 +200,9 @@ def _copy_rows(path: Path, target_path: Path, kind: DatabaseKind) -> tuple[dict[
     inherit_owner(descriptor, target_path.parent)
     os.close(descriptor)
     # With a writable schema, SQLite ignores damaged entries of the schema and a file that is too short.
-    connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, isolation_level=None)
+    # SQLite would delete a damaged log, which is kept with the file.
+    mode = "immutable=1" if find_log_fault(path) else "mode=rw"
+    connection = sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, isolation_level=None)
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA writable_schema = ON")
     connection.execute("PRAGMA query_only = ON")

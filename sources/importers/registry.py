@@ -123,7 +123,14 @@ def importer_by_name(name: str, importers: Sequence[Importer]) -> Importer:
 
 def select_importer(probe: FileProbe, importers: Sequence[Importer]) -> Importer | None:
     """Returns the importer that is most confident about a file or folder, or None if none recognizes it."""
-    confidences = [(importer.recognizes(probe), importer) for importer in importers]
+
+    def confidence_of(importer: Importer) -> float:
+        try:
+            return importer.recognizes(probe)
+        except OSError:  # of a file in a folder that cannot be searched
+            return 0.0
+
+    confidences = [(confidence_of(importer), importer) for importer in importers]
     # Of equally confident importers the first one listed wins.
     confidence, best = max(confidences, key=lambda pair: pair[0], default=(0.0, None))
     return best if confidence > 0 else None

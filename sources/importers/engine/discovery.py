@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from config.errors import FlorilegiumError, NotFound
-from sources.importers.engine.file_probe import FileProbe, files_in, probe_file
+from sources.importers.engine.file_probe import FileProbe, files_in, is_link, probe_file
 from sources.importers.engine.files import file_size, printable_name
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
@@ -117,7 +117,7 @@ def _discover_folder(
     ignored, root = Counter[str](), folder.resolve()
     for path in files_in(folder, skipped):
         # Read under both names, the file would be one item, which changes its title with every import.
-        if path.is_symlink() and not _is_hidden(path.resolve().relative_to(root)):
+        if is_link(path) and not _is_hidden(path.resolve().relative_to(root)):
             skipped[path] = ""
             continue
         name = (folder.name / path.relative_to(folder)).as_posix()

@@ -120,6 +120,11 @@ def probe_file(path: Path, limits: ImportLimits) -> FileProbe:
     return FileProbe(path, is_folder=False, head=head, names=tuple(entries), entries=entries)
 
 
+def is_link(path: Path) -> bool:
+    """Unlike `Path.is_symlink`, returns False for what cannot be looked at; opening it says why."""
+    return os.path.islink(path)  # noqa: PTH114 - see above
+
+
 def files_in(folder: Path, skipped: dict[Path, str] | None = None) -> Iterator[Path]:
     """Yields all files below a folder, sorted by name. Hidden folders are left out. Symbolic links are followed only to
     files inside the folder; a link to a folder could form a loop. `skipped` receives the other links, and the folders

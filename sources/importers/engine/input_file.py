@@ -16,7 +16,7 @@ from sources.importers.engine.archives import Archive, decode_name, is_visible, 
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.encodings import DecodedText
 from sources.importers.engine.events import Events, FailedItem, ImportEvent, StartPosition
-from sources.importers.engine.file_probe import HEAD_BYTES, files_in
+from sources.importers.engine.file_probe import HEAD_BYTES, files_in, is_link
 from sources.importers.engine.files import printable_name
 from sources.importers.engine.json_stream import JsonElement, iter_objects
 from sources.importers.engine.limits import ImportLimits, ProgressCallback
@@ -176,7 +176,7 @@ class FolderTree(FileTree):
     """Links are not followed: an export contains none."""
 
     def __init__(self, folder: InputFile) -> None:
-        paths = (path for path in files_in(folder.path) if not path.is_symlink())
+        paths = (path for path in files_in(folder.path) if not is_link(path))
         entries = {printable_name(path.relative_to(folder.path).as_posix()): path for path in paths}
         super().__init__(entries, folder.limits)
         self._progress = folder.progress
@@ -257,7 +257,7 @@ def _export_objects(source: InputFile, is_export_file: NameFilter) -> Iterator[t
     if source.is_folder:
         bytes_before = 0
         # An export contains no links, so they are not followed.
-        found = {file.relative_to(path).as_posix(): file for file in files_in(path) if not file.is_symlink()}
+        found = {file.relative_to(path).as_posix(): file for file in files_in(path) if not is_link(file)}
         for name in _require_files(name for name in found if is_in_unpacked_export(name, is_export_file)):
             with open_file(found[name]) as file:
                 try:

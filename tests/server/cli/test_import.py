@@ -122,6 +122,21 @@ def test_subfolders_that_cannot_be_read_are_reported_and_the_rest_imported(progr
     assert result.json["skipped"] == {"symbolic link not followed": 2}
 
 
+def test_folders_that_can_be_listed_but_not_searched_do_not_end_the_import(program: Program) -> None:
+    for folder in ("documents/a", "documents/messages"):
+        (program.home / folder).mkdir(parents=True)
+        (program.home / folder / "Kettle.md").write_text("# Kettle")
+        (program.home / folder).chmod(0o444)
+    (program.home / "documents" / "Tea.md").write_text("# Tea")
+
+    result = program.run_without_privileges("import", "documents", "--json")
+
+    assert (result.code, result.json["kinds"]["notes"]["new"]) == (1, 1)
+    assert [(problem["file"], problem["problem"]) for problem in result.json["problems"]] == [
+        (f"documents/{name}/Kettle.md", "Kettle.md: cannot be read: Permission denied") for name in ("a", "messages")
+    ]
+
+
 @each_case("first", ["%PDF-1.7", "<en-export>", "<!DOCTYPE NETSCAPE-Bookmark-file-1>"])
 def test_zip_is_not_taken_for_the_first_file_in_it(program: Program, first: str) -> None:
     with ZipFile(program.home / "notes.zip", "w") as archive:  # does not compress

@@ -10,6 +10,7 @@ import select
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -37,6 +38,7 @@ from sources.importers.sandbox import NO_SANDBOX, NO_SANDBOX_PROBLEM, child_envi
 _NICENESS = 10
 _PRIORITY_MAX = 19
 _READ_BYTES = 1 << 20
+_CLOSE_POLL_S = 0.1
 _LOGGED_BYTES = 4_000
 
 
@@ -54,8 +56,8 @@ def require_inside(results: Sequence[DiscoveryResult], paths: Sequence[Path]) ->
 
 class ReaderProcess:
     """The child process, and the requests to it. The process can read the paths only, folders with everything in them;
-    they have no links. Calls block; they may come from different threads, one after the other. `kill` may come from any
-    thread at any time."""
+    they have no links. Calls block; they may come from different threads. `kill` may come from any thread at any
+    time."""
 
     def __init__(self, limits: ImportLimits, paths: Sequence[Path]) -> None:
         self._limits = limits
@@ -66,6 +68,8 @@ class ReaderProcess:
         self._file: reader_messages.ReadFile | None = None
         self._parses_left = 0
         self._is_closed = False
+        # A call whose pipe was closed meanwhile could read from another file that got its number.
+        self._calls = threading.Lock()
 
     def find_files(self, paths: Sequence[Path], format_name: str | None) -> list[DiscoveryResult]:
         return self._find(reader_messages.FindFiles(list(map(os.fsencode, paths)), self._limits, format_name))
@@ -79,9 +83,10 @@ class ReaderProcess:
         return results
 
     def _find(self, request: reader_messages.FindFiles | reader_messages.ProbeFiles) -> list[DiscoveryResult]:
-        response = self._request(request)
-        while isinstance(response, reader_messages.ReadProgress):
-            response = self._receive()
+        with self._calls:
+            response = self._request(request)
+            while isinstance(response, reader_messages.ReadProgress):
+                response = self._receive()
         assert isinstance(response, reader_messages.FoundFiles)
         results = [reader_messages.discovery_result(found) for found in response.files]
         require_inside(results, self._paths)
@@ -90,18 +95,20 @@ class ReaderProcess:
     def open_file(self, request: reader_messages.ReadFile) -> None:
         self._file = request
         self._parses_left = request.limits.entries_max
-        self._write(request)
+        with self._calls:
+            self._write(request)
 
     def next_batch(self, progress: ProgressCallback) -> Batch:
         """Returns the next batch. If the process ends instead, that is the failure of the file."""
         try:
-            response = self._request(reader_messages.NextBatch())
-            while not isinstance(response, reader_messages.ReadBatch):
-                if isinstance(response, reader_messages.ParseDocument):
-                    self._write(reader_messages.DocumentResult(self._parse(response)))
-                elif isinstance(response, reader_messages.ReadProgress):
-                    progress(response.bytes_read)
-                response = self._receive()
+            with self._calls:
+                response = self._request(reader_messages.NextBatch())
+                while not isinstance(response, reader_messages.ReadBatch):
+                    if isinstance(response, reader_messages.ParseDocument):
+                        self._write(reader_messages.DocumentResult(self._parse(response)))
+                    elif isinstance(response, reader_messages.ReadProgress):
+                        progress(response.bytes_read)
+                    response = self._receive()
         except InvalidParams as error:
             return Batch(is_last=True, failure=error.message)
         return response.batch
@@ -131,10 +138,15 @@ class ReaderProcess:
                 os.killpg(process.pid, SIGKILL)
 
     def close(self) -> None:
-        """Ends the process permanently. Must not be called while another call is running."""
+        """Ends the process permanently, and with it a call that is running."""
         self._is_closed = True
         self.kill()
-        self._end()
+        while not self._calls.acquire(timeout=_CLOSE_POLL_S):
+            self.kill()  # it was started at this moment
+        try:
+            self._end()
+        finally:
+            self._calls.release()
 
     def _request(self, request: reader_messages.ReaderRequest) -> reader_messages.ReaderResponse:
         self._write(request)

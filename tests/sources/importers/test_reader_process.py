@@ -15,7 +15,8 @@ import pytest
 from config.errors import InvalidParams
 from server.import_board import ImportJob
 from server.import_jobs import ImportJobs
-from sources.importers.engine.reader_process import require_inside
+from sources.importers.engine.limits import import_limits
+from sources.importers.engine.reader_process import ReaderProcess, require_inside
 from sources.importers.registry import all_importers
 from tests.build_settings import build_settings
 from tests.cases import each_case
@@ -119,6 +120,20 @@ async def test_cancelled_import_ends_its_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow("starts a process")
+@pytest.mark.slow("starts processes")
+async def test_closing_waits_for_the_thread_that_reads_from_the_process(tmp_path: Path) -> None:
+    for _ in range(3):
+        process = ReaderProcess(import_limits(build_settings()), [tmp_path])
+        finding = asyncio.create_task(asyncio.to_thread(process.find_files, [tmp_path], None))
+        os.kill(await reader_pid(), signal.SIGSTOP)
+        await asyncio.sleep(0.1)  # the thread waits for the process
+
+        await asyncio.to_thread(process.close)
+
+        with pytest.raises(InvalidParams, match=r"ended unexpectedly|was stopped"):
+            await finding
+
+
 async def test_numbers_of_any_size_are_read(tmp_path: Path) -> None:
     """MessagePack, in which the process sends items, has integers of 64 bits only."""
     numbers = [2**64, -(2**70), 10**40]

@@ -118,7 +118,7 @@ async def test_file_that_cannot_be_read_is_reported_with_its_problem(api: RestCl
 
     assert states(page) == ["failed"]
     assert '<span class="result">unsupported format' in page
-    assert "<td>odd_b_.bin</td><td>unsupported format" in page
+    assert "<td>odd&lt;b&gt;.bin</td><td>unsupported format" in page
     assert states(wrong_format)[0] == "failed"
 
 

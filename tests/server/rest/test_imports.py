@@ -439,6 +439,8 @@ async def test_imports_of_one_user_do_not_drop_those_of_another(tmp_path: Path) 
         ("..", "upload"),
         ("", "upload"),
         ("a\0b\n.md", "a_b_.md"),
+        ("\u202etxt.md\ud83d", "_txt.md_"),
+        ("Bob's notes (draft) & “more” 😀.md", "Bob's notes (draft) & “more” 😀.md"),
         ("x" * 300 + ".jsonl", "x" * 94 + ".jsonl"),
     ],
 )

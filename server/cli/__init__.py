@@ -7,6 +7,8 @@ Administrative commands can run while a server is running. The server sees their
 # `local_library.py` (the control database, and a library without a server). `output.py` prints; `remote.py` sends a
 # command to a server instead. Every other module has the commands that are named here.
 
+import os
+import sys
 from pathlib import Path
 
 import click
@@ -107,4 +109,8 @@ def florilegium(context: click.Context, config_file: Path | None, server: str | 
 
 def main() -> None:
     """The entry point of the program `florilegium`."""
+    # Python has no object for a stream that is closed, and a file that is opened next would get its number.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 - until the process ends
     florilegium(prog_name="florilegium")

@@ -1,5 +1,6 @@
 """Commands that are imported only when they are used, so that `stdio` starts without the web stack."""
 
+import errno
 import gc
 import os
 import re
@@ -25,6 +26,12 @@ _SETTINGS = "florilegium.settings"
 _HAS_PORT = re.compile(r":\d+$|,|socket")
 # How click's message about a wrong choice begins.
 _REJECTED_CHOICE = re.compile(r"'([^']*)' is not one of ")
+
+# Of errors that name no file.
+_NAMELESS_PROBLEMS = {
+    errno.ENOSPC: "the output cannot be written: the disk is full",
+    errno.ENOENT: "the working directory does not exist any more",
+}
 
 
 @contextmanager
@@ -133,6 +140,12 @@ class LazyGroup(click.Group):
             raise CommandError(f"{message} ({error.reason})" if error.reason else message) from error
         except FlorilegiumError as error:
             raise CommandError(error.message) from error
+        except OSError as error:
+            if error.filename is not None or error.errno not in _NAMELESS_PROBLEMS:
+                raise
+            if error.errno == errno.ENOSPC:  # what is left of the output would fail again at exit
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            raise CommandError(_NAMELESS_PROBLEMS[error.errno]) from error
 
 
 def _operation_commands() -> dict[str, click.Command]:

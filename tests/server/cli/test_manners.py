@@ -75,6 +75,28 @@ def test_what_is_no_backup_is_called_so(program: Program, tmp_path: Path) -> Non
         assert f"{folder} is not a backup: {problem}" in outcome.stderr
 
 
+@each_case(
+    ("command", "code", "message"),
+    [
+        ("$F list notes >&-", 0, "1 of 1 notes\n"),
+        ("$F add note - --title Tea <&- >&-", 0, ""),
+        ("$F list notes >/dev/full", 1, "florilegium: the output cannot be written: the disk is full\n"),
+        ("mkdir a; cd a; rmdir ../a; $F import .", 1, "florilegium: the working directory does not exist any more\n"),
+    ],
+)
+def test_closed_streams_a_full_disk_and_a_removed_directory_cause_no_traceback(
+    program: Program, command: str, code: int, message: str
+) -> None:
+    program.expect("add", "note", "steep", "--title", "Kettle")
+    environment = program.environment(F=" ".join(EXECUTABLE))
+
+    process = subprocess.run(
+        ["sh", "-c", command], cwd=program.home, env=environment, stderr=subprocess.PIPE, timeout=TIMEOUT_S, check=False
+    )
+
+    assert (process.returncode, process.stderr.decode()) == (code, message)
+
+
 def test_an_unreachable_postgresql_server_is_named_with_its_port(program: Program) -> None:
     for address, shown in (("127.0.0.1:1", "127.0.0.1:1/x"), ("127.0.0.2", "127.0.0.2:5432/x")):
         outcome = program.run("user", "list", FLORILEGIUM_STORAGE_URL=f"postgresql://ada:secret@{address}/x")

@@ -1,10 +1,11 @@
 """The words of a library that are near to another word."""
 
-import itertools
 import threading
 from abc import abstractmethod
+from bisect import bisect_left, bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Generic, Protocol, TypeVar
 
@@ -39,8 +40,8 @@ _ONE_LETTER_ROWS = 20_000
 # -- near words --------------------------------------------------------------------------------------------------------
 # Finds the words of a vocabulary that a misspelled word may mean.
 #
-# A vocabulary is one text: its words, each with a space before and after it. That takes a tenth of the memory of a
-# list, and most words are ruled out by searching the text for parts of the misspelled word.
+# A vocabulary is one text: its words in order, each with a space before and after it. That takes a tenth of the memory
+# of a list, and most words are ruled out by searching the text for parts of the misspelled word.
 
 # Shorter words have too many neighbours.
 NEAR_MIN_CHARS = 4
@@ -64,37 +65,40 @@ def can_be_misspelled(word: str) -> bool:
     return len(word) >= NEAR_MIN_CHARS and not any(map(str.isdigit, word))
 
 
-def similar_words(word: str, vocabulary: str) -> dict[str, int]:
-    """Returns the words that a misspelled word may mean, each with the number of edits between the two. A swap of
-    two neighbouring letters counts as one edit."""
+def similar_words(word: str, edits: int, vocabularies: Sequence[str]) -> set[str]:
+    """Returns the words of sorted vocabularies that a misspelled word may mean, if `edits` letters of it are wrong. A
+    swap of two neighbouring letters counts as one edit."""
     from rapidfuzz import distance, process  # noqa: PLC0415 - most processes never need it
 
-    edits_max = 2 if len(word) >= _TWO_EDITS_MIN_CHARS else 1
-    possible = set[str]()
     # Every word within this distance contains one of these texts.
     # With one edit, a word still begins with its first half or ends with its second. With two, it begins with its first
     # third, or ends with its last, or one edit is in each of these, and it contains the second. An edit can also swap
     # the letters at the border of two parts. Then a word begins or ends with such a part and the other letter, unless
-    # there is another edit in it: in that case it ends or begins with the part on the other side. Each text is searched
-    # for in the whole vocabulary, which takes most of the time, and the less the longer it is.
-    cuts = [len(word) * number // (edits_max + 1) for number in range(edits_max + 2)]
+    # there is another edit in it: in that case it ends or begins with the part on the other side. Words that begin with
+    # a text are next to each other. Each other text is searched for in the whole vocabularies, which takes most of the
+    # time.
+    cuts = [len(word) * number // (edits + 1) for number in range(edits + 2)]
     first, last = cuts[1], cuts[-2]
-    parts = {f" {word[:first]}", f" {word[: first - 1]}{word[first]}{word[first - 1]}", f"{word[last:]} "}
-    if edits_max > 1:
-        parts |= {f"{word[last]}{word[last - 1]}{word[last + 1 :]} ", word[first:last]}
-    for part in parts:
-        possible.update(_words_with(part, vocabulary, len(word) - edits_max, len(word) + edits_max))
-    found = process.extract(word, possible, scorer=distance.OSA.distance, score_cutoff=edits_max, limit=None)
-    return {other: edits for other, edits, _ in found if edits and can_be_misspelled(other)}
+    contained = [f"{word[last:]} "]
+    if edits > 1:
+        contained += [f"{word[last]}{word[last - 1]}{word[last + 1 :]} ", word[first:last]]
+    possible = set[str]()
+    for vocabulary in vocabularies:
+        for beginning in (word[:first], f"{word[: first - 1]}{word[first]}{word[first - 1]}"):
+            possible.update(_words_beginning(beginning, vocabulary))
+        for part in contained:
+            possible.update(_words_with(part, vocabulary, len(word) - edits, len(word) + edits))
+    found = process.extract(word, possible, scorer=distance.OSA.distance, score_cutoff=edits, limit=None)
+    return {other for other, found_edits, _ in found if found_edits == edits and can_be_misspelled(other)}
 
 
-def compounds_with(word: str, vocabulary: str) -> list[str]:
+def compounds_with(word: str, vocabularies: Sequence[str]) -> list[str]:
     """Returns the compounds that end with a word, or have it in the middle: Bett and Haus find Krankenhausbett. The
     parts next to it have to be words, too, which short ones hardly are: script does not find inscription."""
     if len(word) < NEAR_MIN_CHARS:
         return []
     least = len(word) + _COMPOUND_PART_MIN_CHARS
-    found = dict.fromkeys(_words_with(word, vocabulary, least, NEAR_MAX_CHARS))
+    found = dict.fromkeys(chain(*(_words_with(word, one, least, NEAR_MAX_CHARS) for one in vocabularies)))
     return [one for one in found if _is_compound(one, word)]
 
 
@@ -130,6 +134,18 @@ def roots_with_other_endings(word: str) -> list[str]:
     return [root for root in roots if root != stem(word) and can_be_misspelled(root)]
 
 
+def _words_beginning(beginning: str, vocabulary: str) -> list[str]:
+    """Returns the words of a sorted vocabulary that begin with a text."""
+
+    def compared(at: int) -> str:
+        start = vocabulary.rfind(" ", 0, at + 1) + 1
+        return vocabulary[start : start + len(beginning)]
+
+    places = range(len(vocabulary) - 1)
+    start = bisect_left(places, beginning, key=compared)
+    return vocabulary[start : bisect_right(places, beginning, lo=start, key=compared)].split()
+
+
 def _words_with(part: str, vocabulary: str, min_chars: int, max_chars: int) -> list[str]:
     """Returns the words of some lengths that contain a text, which may include the space before or after a word."""
     words = []
@@ -160,8 +176,8 @@ class VersionedIndex(Protocol):
 class IndexWords(VersionedIndex, Protocol):
     """The words of one index."""
 
-    def words_like(self, word: str, words_max: int) -> str:
-        """Returns the words that may be near to a word, each with a space before and after it."""
+    def words_like(self, word: str, words_max: int) -> list[str]:
+        """Returns the vocabularies with the words that may be near to a word."""
         ...
 
     def count_rows(self, words: Sequence[str]) -> dict[str, int]:
@@ -236,7 +252,7 @@ class LibraryVocabulary(Generic[IndexT]):
         candidates = {root: self._candidates(root) for root in misspelled}
         while wanted := {root: words for root, own in candidates.items() if (words := next(own, None)) is not None}:
             by_index = zip(*wanted.values(), strict=True)
-            counts = self._count_rows([list(dict.fromkeys(itertools.chain(*words))) for words in by_index])
+            counts = self._count_rows([list(dict.fromkeys(chain(*words))) for words in by_index])
             for index, own in zip(self._indexes, counts, strict=True):
                 for word in own:
                     indexes = self._indexes_of.setdefault(word, [])
@@ -252,25 +268,27 @@ class LibraryVocabulary(Generic[IndexT]):
         return [found.get(root, []) for root in misspelled]
 
     def _candidates(self, word: str) -> Iterator[list[list[str]]]:
-        """Yields the stems of each index that a word may mean, the most similar first, and then compounds."""
+        """Yields the stems of each index that a word may mean, the most similar first, and then compounds. The next
+        ones are looked for only if the library has none of these."""
         root, others = stem(word), roots_with_other_endings(word)
-        vocabularies = self._words_like(root)
-        similar = [similar_words(root, vocabulary) for vocabulary in vocabularies]
-        for vocabulary, one in zip(vocabularies, similar, strict=True):
-            one.update({other: 1 for other in others if f" {other} " in vocabulary})
-        for edits in sorted({edits for one in similar for edits in one.values()}):
-            yield [[other for other, number in one.items() if number == edits] for one in similar]
+        indexes = self._words_like(root)
+        near = [similar_words(root, 1, vocabularies) for vocabularies in indexes]
+        for one, vocabularies in zip(near, indexes, strict=True):
+            one.update([other for other in others if any(f" {other} " in words for words in vocabularies)])
+        yield [*map(list, near)]
+        if len(root) >= _TWO_EDITS_MIN_CHARS:
+            yield [[*similar_words(root, 2, vocabularies)] for vocabularies in indexes]
         # The stem of a compound ends with the stem of its last part; in the middle, parts are not stemmed.
         last, parts = last_part_stem(word), {word, root}
-        compounds = [{other for part in parts for other in compounds_with(part, one)} for one in vocabularies]
+        compounds = [{other for part in parts for other in compounds_with(part, one)} for one in indexes]
         if last not in parts:
-            for found, vocabulary in zip(compounds, vocabularies, strict=True):
-                found.update([other for other in compounds_with(last, vocabulary) if other.endswith(last)])
+            for found, vocabularies in zip(compounds, indexes, strict=True):
+                found.update([other for other in compounds_with(last, vocabularies) if other.endswith(last)])
         yield [*map(list, compounds)]
 
     @abstractmethod
-    def _words_like(self, word: str) -> list[str]:
-        """Returns the words of each index that may be near to a word."""
+    def _words_like(self, word: str) -> list[list[str]]:
+        """Returns the vocabularies of each index with the words that may be near to a word."""
 
     @abstractmethod
     def _count_rows(self, words: Sequence[Sequence[str]]) -> list[dict[str, int]]:
@@ -284,7 +302,7 @@ class LibraryVocabulary(Generic[IndexT]):
 class MultiIndexVocabulary(LibraryVocabulary[IndexWords]):
     """Asks each index for its words."""
 
-    def _words_like(self, word: str) -> list[str]:
+    def _words_like(self, word: str) -> list[list[str]]:
         return [index.words_like(word, self._words_max) for index in self._indexes]
 
     def _count_rows(self, words: Sequence[Sequence[str]]) -> list[dict[str, int]]:

@@ -36,18 +36,17 @@ def _edited(draw: st.DrawFn, word: str) -> str:
 
 
 def _vocabulary(words: set[str]) -> str:
-    return "".join(f" {word} " for word in sorted(words))
+    return " ".join(["", *sorted(words), ""])
 
 
 @given(_word_with_neighbours())
 def test_all_words_within_the_distance_are_found(word_and_others: tuple[str, set[str]]) -> None:
     word, others = word_and_others
-    edits_max = 2 if len(word) >= 7 else 1
-    distances = {other: OSA.distance(word, other) for other in others}
+    vocabularies = [_vocabulary({other for other in others if other[0] == letter}) for letter in _LETTERS]
 
-    assert similar_words(word, _vocabulary(others)) == {
-        other: edits for other, edits in distances.items() if 0 < edits <= edits_max
-    }
+    for edits in (1, 2):
+        expected = {other for other in others if OSA.distance(word, other) == edits}
+        assert similar_words(word, edits, vocabularies) == expected
 
 
 @given(_word_with_neighbours())
@@ -60,11 +59,11 @@ def test_all_compounds_are_found(word_and_others: tuple[str, set[str]]) -> None:
     expected = sorted(compounds)
     unrelated = {other for other in others if word not in other[3:]}
 
-    assert compounds_with(word, _vocabulary(unrelated | compounds | {word})) == expected
+    assert compounds_with(word, [_vocabulary(unrelated | compounds | {word})]) == expected
 
 
 def test_words_with_digits_are_not_similar() -> None:
-    assert similar_words("house", " h0use horse ") == {"horse": 1}
+    assert similar_words("house", 1, [" h0use horse "]) == {"horse"}
 
 
 def test_a_misspelled_ending_is_corrected_before_it_is_removed() -> None:

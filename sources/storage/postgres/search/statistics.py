@@ -58,7 +58,8 @@ from sources.text.segmentation import stem
 _LAST = "\U0010ffff"
 _WORDS = """
     SELECT (SELECT coalesce(string_agg(word, ' '), '')
-        FROM (SELECT word FROM index_words WHERE word >= wanted.first AND word < wanted.last LIMIT ?1) AS word)
+        FROM (SELECT word FROM index_words WHERE word >= wanted.first AND word < wanted.last
+            ORDER BY word LIMIT ?1) AS word)
     FROM unnest(CAST(?2 AS TEXT[]), CAST(?3 AS TEXT[])) WITH ORDINALITY AS wanted (first, last, place)
     ORDER BY wanted.place
 """
@@ -109,7 +110,7 @@ class EntryVocabulary(LibraryVocabulary[EntryWords]):
         # The first entry of each word that was counted.
         self._first: dict[tuple[EntryWords, str], int] = {}
 
-    def _words_like(self, word: str) -> list[str]:
+    def _words_like(self, word: str) -> list[list[str]]:
         tenant, words = self._connection.tenant or "", {}
         wanted = [[(source, beginning) for beginning in word_beginnings(word, source.rows)] for source in self._indexes]
         for source, beginning in itertools.chain(*wanted):
@@ -123,7 +124,7 @@ class EntryVocabulary(LibraryVocabulary[EntryWords]):
                 # the words for it.
                 own = words[source, beginning] = f" {text} ".replace(f" {source.kind.prefix}", " ") if text else " "
                 self._vocabularies.put((tenant, source.table, beginning), source.version, own)
-        return ["".join([words[key] or "" for key in keys]) for keys in wanted]
+        return [[words[key] or "" for key in keys] for keys in wanted]
 
     def _count_rows(self, words: Sequence[Sequence[str]]) -> list[dict[str, int]]:
         """Words of deleted rows have none and are left out."""

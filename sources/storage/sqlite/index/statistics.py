@@ -120,10 +120,10 @@ class IndexVocabulary:
     def table(self) -> str:
         return self._index.table
 
-    def words_like(self, word: str, words_max: int) -> str:
-        """Returns the words that may be near to a word, each with a space before and after it."""
+    def words_like(self, word: str, words_max: int) -> list[str]:
+        """Returns the vocabularies with the words that may be near to a word."""
         beginnings = word_beginnings(word, self._statistics.count_rows(self._connection, self._index))
-        return "".join([self._words(beginning, words_max) for beginning in beginnings])
+        return [self._words(beginning, words_max) for beginning in beginnings]
 
     def count_rows(self, words: Sequence[str]) -> dict[str, int]:
         """Returns the number of rows of each of these words."""

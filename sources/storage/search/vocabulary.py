@@ -176,8 +176,8 @@ class VersionedIndex(Protocol):
 class IndexWords(VersionedIndex, Protocol):
     """The words of one index."""
 
-    def words_like(self, word: str, words_max: int) -> list[str]:
-        """Returns the vocabularies with the words that may be near to a word."""
+    def words_like(self, word: str, edits: int, words_max: int) -> list[str]:
+        """Returns the vocabularies with the words that differ from a word in some letters."""
         ...
 
     def count_rows(self, words: Sequence[str]) -> dict[str, int]:
@@ -271,11 +271,12 @@ class LibraryVocabulary(Generic[IndexT]):
         """Yields the stems of each index that a word may mean, the most similar first, and then compounds. The next
         ones are looked for only if the library has none of these."""
         root, others = stem(word), roots_with_other_endings(word)
-        indexes = self._words_like(root)
+        indexes = self._words_like(root, 1)
         near = [similar_words(root, 1, vocabularies) for vocabularies in indexes]
         for one, vocabularies in zip(near, indexes, strict=True):
             one.update([other for other in others if any(f" {other} " in words for words in vocabularies)])
         yield [*map(list, near)]
+        indexes = self._words_like(root, 2)
         if len(root) >= _TWO_EDITS_MIN_CHARS:
             yield [[*similar_words(root, 2, vocabularies)] for vocabularies in indexes]
         # The stem of a compound ends with the stem of its last part; in the middle, parts are not stemmed.
@@ -287,8 +288,8 @@ class LibraryVocabulary(Generic[IndexT]):
         yield [*map(list, compounds)]
 
     @abstractmethod
-    def _words_like(self, word: str) -> list[list[str]]:
-        """Returns the vocabularies of each index with the words that may be near to a word."""
+    def _words_like(self, word: str, edits: int) -> list[list[str]]:
+        """Returns the vocabularies of each index with the words that differ from a word in some letters."""
 
     @abstractmethod
     def _count_rows(self, words: Sequence[Sequence[str]]) -> list[dict[str, int]]:
@@ -302,8 +303,8 @@ class LibraryVocabulary(Generic[IndexT]):
 class MultiIndexVocabulary(LibraryVocabulary[IndexWords]):
     """Asks each index for its words."""
 
-    def _words_like(self, word: str) -> list[list[str]]:
-        return [index.words_like(word, self._words_max) for index in self._indexes]
+    def _words_like(self, word: str, edits: int) -> list[list[str]]:
+        return [index.words_like(word, edits, self._words_max) for index in self._indexes]
 
     def _count_rows(self, words: Sequence[Sequence[str]]) -> list[dict[str, int]]:
         return [index.count_rows(own) for index, own in zip(self._indexes, words, strict=True)]
@@ -329,13 +330,19 @@ def _spelling(near: str, token: str, text: str) -> str:
     return next((word for word in words if word.startswith(beginning) and stem(word) == near), token)
 
 
-def word_beginnings(word: str, rows: int) -> tuple[str, ...]:
-    """Returns the beginnings of the words to compare with a word. Its first two letters may be swapped."""
+def word_beginnings(word: str, rows: int, edits: int) -> tuple[str, ...]:
+    """Returns the beginnings of the words to compare with a word of which `edits` letters are wrong. Its first two
+    letters may be swapped."""
     if rows <= _ALL_WORDS_ROWS:
         return ("",)
-    if rows <= _ONE_LETTER_ROWS:
-        return tuple(dict.fromkeys((word[0], word[1])))
-    return tuple(dict.fromkeys((word[:2], word[1] + word[0])))
+    first, second = word[0], word[1]
+    beginnings: tuple[str, ...] = first, second
+    if rows > _ONE_LETTER_ROWS:
+        beginnings = word[:2], second + first
+    elif edits == 1 and first != second:
+        # A word with one wrong letter that begins with the second letter goes on with one of these.
+        beginnings = first, second + first, second + second, word[1:3]
+    return tuple(dict.fromkeys(beginnings))
 
 
 # -- vocabulary memory -------------------------------------------------------------------------------------------------

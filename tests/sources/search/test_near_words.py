@@ -4,7 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz.distance import OSA
 
-from sources.storage.search.vocabulary import compounds_with, roots_with_other_endings, similar_words
+from sources.storage.search.vocabulary import (
+    compounds_with,
+    roots_with_other_endings,
+    similar_words,
+    word_beginnings,
+)
 
 # Few letters, so that words are often near to each other.
 _LETTERS = "abcд"
@@ -47,6 +52,17 @@ def test_all_words_within_the_distance_are_found(word_and_others: tuple[str, set
     for edits in (1, 2):
         expected = {other for other in others if OSA.distance(word, other) == edits}
         assert similar_words(word, edits, vocabularies) == expected
+
+
+@given(_word_with_neighbours())
+def test_words_with_one_wrong_letter_are_among_fewer_beginnings(word_and_others: tuple[str, set[str]]) -> None:
+    word, others = word_and_others
+    one, two = (word_beginnings(word, 10_000, edits) for edits in (1, 2))
+
+    for other in others:
+        if OSA.distance(word, other) == 1:
+            assert other.startswith(one) == other.startswith(two)
+    assert word_beginnings("harbour", 10_000, 1) == ("h", "ah", "aa", "ar")
 
 
 @given(_word_with_neighbours())

@@ -110,9 +110,9 @@ class EntryVocabulary(LibraryVocabulary[EntryWords]):
         # The first entry of each word that was counted.
         self._first: dict[tuple[EntryWords, str], int] = {}
 
-    def _words_like(self, word: str) -> list[list[str]]:
+    def _words_like(self, word: str, edits: int) -> list[list[str]]:
         tenant, words = self._connection.tenant or "", {}
-        wanted = [[(source, beginning) for beginning in word_beginnings(word, source.rows)] for source in self._indexes]
+        wanted = [[(one, text) for text in word_beginnings(word, one.rows, edits)] for one in self._indexes]
         for source, beginning in itertools.chain(*wanted):
             words[source, beginning] = self._vocabularies.get((tenant, source.table, beginning), source.version)
         if unknown := [key for key, known in words.items() if known is None]:
@@ -317,7 +317,7 @@ class EntryStatistics:
             return counts is not None and not any(counts.get(kind.number, 1) for kind in self._kinds)
         words, version, root = words_of(match), state.version.encode(), stem(token)
         for kind in self._kinds:
-            for beginning in word_beginnings(root, state.rows.get(kind.number, 0)):
+            for beginning in word_beginnings(root, state.rows.get(kind.number, 0), 1):
                 text = self._known.vocabularies.get((connection.tenant or "", kind.index, beginning), version)
                 if text is None or any(map(text.__contains__, words)):
                     return False

@@ -120,9 +120,9 @@ class IndexVocabulary:
     def table(self) -> str:
         return self._index.table
 
-    def words_like(self, word: str, words_max: int) -> list[str]:
-        """Returns the vocabularies with the words that may be near to a word."""
-        beginnings = word_beginnings(word, self._statistics.count_rows(self._connection, self._index))
+    def words_like(self, word: str, edits: int, words_max: int) -> list[str]:
+        """Returns the vocabularies with the words that differ from a word in some letters."""
+        beginnings = word_beginnings(word, self._statistics.count_rows(self._connection, self._index), edits)
         return [self._words(beginning, words_max) for beginning in beginnings]
 
     def count_rows(self, words: Sequence[str]) -> dict[str, int]:

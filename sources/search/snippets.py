@@ -2,10 +2,10 @@
 highlight."""
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import accumulate, islice
 
 from msgspec import Struct
 
@@ -14,7 +14,15 @@ from sources.query import Prefix, Term
 from sources.search.term_matching import Matcher, Span, TermMatcher, term_matcher
 from sources.text.alignment import AlignedForm
 from sources.text.folding import fold, folds_bytewise, grapheme_boundary_after, grapheme_boundary_before
-from sources.text.segmentation import encode_latin1, fold_identifiers, has_camel_case, segment, stem, stem_prefix
+from sources.text.segmentation import (
+    camel_case_words,
+    encode_latin1,
+    fold_identifiers,
+    has_camel_case,
+    segment,
+    stem,
+    stem_prefix,
+)
 
 LENGTH_MAX = 1_000
 SCAN_MAX_CHARS = 8_192
@@ -91,10 +99,10 @@ class Highlighter:
             self._page = self._scanned = {}
             return
         joined = "\n".join([region.line for region in regions.values()])
-        if has_camel_case(encode_latin1(joined)):
-            regions = {
-                text: region for text, region in regions.items() if not has_camel_case(encode_latin1(region.line))
-            }
+        if parted := camel_case_words(encode_latin1(joined)):
+            ends = [*accumulate([len(region.line) + 1 for region in regions.values()])]
+            dropped = {bisect_right(ends, start) for start, _ in parted}
+            regions = {text: region for number, (text, region) in enumerate(regions.items()) if number not in dropped}
             joined = "\n".join([region.line for region in regions.values()])
         page: dict[str, tuple[_Region, list[_TermMatch]]] = {}
         if len(regions) > 1:

@@ -16,49 +16,50 @@ from sources.query.lexer import BareWord, QuotedText, Symbol
 #
 # Leaves carry the index tokens to search for, so an engine only quotes and joins them. Tokens are folded but not
 # stemmed, because the index stems them itself. Hashes are cached, because expressions are the keys of several caches
-# that every source of a search uses.
+# that every source of a search uses. No value contains itself, so the garbage collector need not visit the hundreds of
+# them that a query in a script without spaces has.
 
 
-class Phrase(Struct, frozen=True, cache_hash=True):
+class Phrase(Struct, frozen=True, cache_hash=True, gc=False):
     """Tokens that are consecutive in the index, or a single token. `text` is how the phrase is written."""
 
     text: str
     tokens: tuple[str, ...]
 
 
-class Prefix(Struct, frozen=True, cache_hash=True):
+class Prefix(Struct, frozen=True, cache_hash=True, gc=False):
     """Like `Phrase`, but the last token is only the beginning of one."""
 
     text: str
     tokens: tuple[str, ...]
 
 
-class Word(Struct, frozen=True, cache_hash=True):
+class Word(Struct, frozen=True, cache_hash=True, gc=False):
     """A search term. It matches if any of its alternatives does."""
 
     text: str
     alternatives: tuple[Phrase | Prefix, ...]
 
 
-class Title(Struct, frozen=True, cache_hash=True):
+class Title(Struct, frozen=True, cache_hash=True, gc=False):
     """A word that matches only in the title of an item."""
 
     word: Word
 
 
-class AnyOf(Struct, frozen=True, cache_hash=True):
+class AnyOf(Struct, frozen=True, cache_hash=True, gc=False):
     """Two or more parts of which at least one must match."""
 
     parts: tuple["Expression", ...]
 
 
-class AllOf(Struct, frozen=True, cache_hash=True):
+class AllOf(Struct, frozen=True, cache_hash=True, gc=False):
     """Two or more parts that must all match."""
 
     parts: tuple["Expression", ...]
 
 
-class Without(Struct, frozen=True, cache_hash=True):
+class Without(Struct, frozen=True, cache_hash=True, gc=False):
     """Matches what `keep` matches and `drop` does not. There is no bare negation: it would match the whole library."""
 
     keep: "Expression"

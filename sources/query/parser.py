@@ -53,7 +53,7 @@ from sources.text.segmentation import FOREIGN_STOPWORDS, UNSPACED_RUN, VIETNAMES
 from sources.times import TIME_WORDS, TimeMention, TimeSpan
 
 
-class Term(Struct, frozen=True, cache_hash=True):
+class Term(Struct, frozen=True, cache_hash=True, gc=False):
     """A word to score and to highlight, and how often the query contains it. A near term is not in the query: it may be
     what another term, of which this is the index, was meant to be."""
 

@@ -65,7 +65,7 @@ _LEADING_PUNCTUATION = "([{<'’`,;:!?*/\\|~^&%$=_"
 _TRAILING_PUNCTUATION = ")]}>'’`.,;:!?*/\\|~^&%$=_…؟،؛।"
 
 
-class LooseWord(Struct, frozen=True):
+class LooseWord(Struct, frozen=True, gc=False):
     """A word of a plain query. Weak words (stop words, single letters) are dropped if there are others."""
 
     word: Word
@@ -264,6 +264,8 @@ def _camel_case_word(text: str) -> Word | None:
     return Word(text, (Phrase(whole, (whole,)), Phrase(" ".join(parts), tuple(part.lower() for part in parts))))
 
 
+# A script has few pairs that are common, and a query many of them.
+@lru_cache(maxsize=2_048)
 def _loose_pair(pair: str, *, is_weak: bool) -> LooseWord:
     return LooseWord(Word(pair, (Phrase(pair, (pair,)),)), is_weak or _HIRAGANA.fullmatch(pair) is not None)
 

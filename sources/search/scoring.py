@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from itertools import compress, takewhile
+from itertools import chain, compress, takewhile
 from math import log, sqrt
 from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -574,7 +574,9 @@ def _remove_repetition(near_terms: Mapping[int, int], counts: Sequence[TermCount
 @lru_cache(maxsize=64)
 def _opening(prose: str) -> str:
     """Returns the words before the first one that is searched for, each with a space after it, if there are several."""
-    words = list(takewhile(STOPWORDS.__contains__, segment(prose).split()))
+    # Word by word: that of most queries ends with the first one.
+    tokens = chain.from_iterable(fold(word).split() for word in prose.split())
+    words = list(takewhile(STOPWORDS.__contains__, tokens))
     return "".join(f"{word} " for word in words) if len(words) > 1 else ""
 
 

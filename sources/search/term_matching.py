@@ -66,8 +66,8 @@ class TermMatcher:
         return list(dict.fromkeys(chain.from_iterable(found)))
 
 
-# Counting and highlighting need the same.
-term_matcher = lru_cache(maxsize=256)(TermMatcher)
+# Counting and highlighting need the same, and queries repeat words of their language.
+term_matcher = lru_cache(maxsize=2_048)(TermMatcher)
 
 
 class Matcher(ABC):

@@ -188,7 +188,7 @@ def _fold(text: str) -> str:
 
 # A query needs the fold of each of its words several times.
 _fold_word = lru_cache(maxsize=4_096)(_fold)
-_WORD_MAX_CHARS = 32
+_WORD_MAX_CHARS = 128
 
 
 def fold_joined(texts: Sequence[str]) -> JoinedForms:

@@ -81,8 +81,9 @@ def _compile(expression: Expression, title: str, phrase_columns: tuple[str, ...]
             return f"({_compile(keep, title, phrase_columns)} NOT {_compile(drop, title, phrase_columns)})"
 
 
-# The sources differ in the columns of titles and phrases, which most words do not need.
-@lru_cache(maxsize=256)
+# The sources differ in the columns of titles and phrases, which most words do not need. Queries repeat the pairs of
+# letters of their script, and the common words of their language.
+@lru_cache(maxsize=2_048)
 def _compile_word(word: Word) -> str:
     quoted: list[str] = []
     for phrase in word.alternatives:

@@ -81,7 +81,6 @@ def _table(weights: tuple[tuple[int, int, int], ...]) -> bytes:
 
 
 _LATIN1_TABLE = _table(_LATIN1_WEIGHTS)
-_LOWER_CASE = bytes(range(ord("a"), ord("z") + 1))
 _NOT_ASCII = bytes(range(128, 256))
 _BLOCK_TABLE = _table(_BLOCK_WEIGHTS)
 _ENCODED_CHARS = bytes(b"x"[0] if (chr(n).isalnum() and n < 128) or n in b"+/" else b" "[0] for n in range(256))
@@ -157,11 +156,9 @@ def _weight(encoded: bytes) -> int:
             latin = encoded.translate(None, _NOT_ASCII)  # the same if there are only letters of ASCII, but faster
         if len(latin) < len(text):
             blocks = text.encode("utf-16-be")[::2].translate(_BLOCK_TABLE)
-    # Most characters are lower-case letters, which are faster to count than to add up.
-    others = latin.translate(_LATIN1_TABLE, _LOWER_CASE)
-    weight = _MIN_CHAR_WEIGHT * (len(latin) - len(others))
+    weight = 0
     # The lower half of Adler-32 is the sum of the bytes, and computing it is eight times as fast as `sum`.
-    weights = others + blocks
+    weights = latin.translate(_LATIN1_TABLE) + blocks
     for start in range(0, len(weights), _SUM_BYTES):
         weight += adler32(weights[start : start + _SUM_BYTES], 0) & 0xFFFF
     kinds = latin.translate(_ENCODED_CHARS)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sources.query import AllOf, AnyOf, Expression, Prefix, Title, Without, Word
 from sources.records import OBSERVATION, SemanticStatus
 from sources.search.scoring import scale_to_range
-from sources.semantic.model import ModelInfo
+from sources.semantic.model import SCALE, ModelInfo
 from sources.storage.contract import Search
 from sources.storage.search.engine import (
     CountRows,
@@ -275,7 +275,7 @@ class MeaningScan:
         self._meaning = meaning
         self._snapshot = meaning.memory.snapshot(meaning.owner, meaning.tables, connection)
         self._number = self._snapshot.models.get(meaning.model.id, 0)
-        # Of each kind: the sign of the rowids of its index entries, which are negative for titles, and all cosines.
+        # Of each kind: the sign of the rowids of its index entries, which are negative for titles, and all products.
         self._scans: list[tuple[VectorKind, int, VectorMatrix, NDArray[float32]]] = []
         self.has_vectors = False
         if self._number:
@@ -283,9 +283,9 @@ class MeaningScan:
             for kind in kinds:
                 matrix = meaning.memory.matrix(meaning.owner, kind, self._number, meaning.model.dimension)
                 has_grown = matrix.refresh(connection, self._snapshot.version) or has_grown
-                cosines = matrix.cosines(meaning.vector)
-                self._scans.append((kind, -1 if isinstance(kind, TitleVectors) else 1, matrix, cosines))
-                self.has_vectors = self.has_vectors or len(cosines) > 0
+                products = matrix.products(meaning.vector)
+                self._scans.append((kind, -1 if isinstance(kind, TitleVectors) else 1, matrix, products))
+                self.has_vectors = self.has_vectors or len(products) > 0
             if has_grown:  # trimming visits the matrices of all users
                 meaning.memory.trim()
 
@@ -311,14 +311,14 @@ class MeaningScan:
     ) -> list[NearEntry]:
         entries: list[NearEntry] = []
         greatest = 0.0
-        for _, _, _, cosines in self._scans:
-            if len(cosines):
-                greatest = max(greatest, cosines[cosines.argmax()].item())
-        if greatest < floor:
+        for _, _, _, products in self._scans:
+            if len(products):
+                greatest = max(greatest, products[products.argmax()].item())
+        if greatest < floor * SCALE * SCALE:
             return entries
-        for kind, sign, matrix, cosines in self._scans:
+        for kind, sign, matrix, products in self._scans:
             own = allowed if allowed is None else [sign * item for item in allowed if sign * item > 0]
-            for row, vector, cosine in matrix.nearest(cosines, count, least, self._item_bits, own):
+            for row, vector, cosine in matrix.nearest(products, count, least, self._item_bits, own):
                 entries.append(NearEntry(sign * row, cosine, kind, vector))
         if len(self._scans) > 1:
             entries.sort(key=_nearness_of, reverse=True)
@@ -326,12 +326,12 @@ class MeaningScan:
 
     def best_cosines(self, rowids: Sequence[int]) -> list[float]:
         if len(self._scans) == 1 or min(rowids, default=0) > 0:  # no titles
-            _, _, matrix, cosines = self._scans[0]
-            return matrix.best_cosines(cosines, rowids, self._item_bits)
+            _, _, matrix, products = self._scans[0]
+            return matrix.best_cosines(products, rowids, self._item_bits)
         best = [0.0] * len(rowids)
-        for _, sign, matrix, cosines in self._scans:
+        for _, sign, matrix, products in self._scans:
             own = [place for place, rowid in enumerate(rowids) if sign * rowid > 0]
-            found = matrix.best_cosines(cosines, [sign * rowids[place] for place in own], self._item_bits)
+            found = matrix.best_cosines(products, [sign * rowids[place] for place in own], self._item_bits)
             for place, cosine in zip(own, found, strict=True):
                 best[place] = cosine
         return best

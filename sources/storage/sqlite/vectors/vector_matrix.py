@@ -17,6 +17,7 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
+from sources.semantic.model import SCALE
 from sources.storage.vector_kinds import VectorKind
 
 # -- dot products ------------------------------------------------------------------------------------------------------
@@ -69,8 +70,8 @@ def dot_products(
     """`squares` are those of the codes."""
     if simsimd is not None:
         if _HAS_FAST_PRODUCTS:
-            inner = simsimd.cdist(vector[np.newaxis], codes, metric="inner", out_dtype="float32")
-            return np.asarray(inner, np.float32).reshape(-1)
+            # Less work for each vector than `cdist` does. Of a single one, it returns a number.
+            return np.asarray(simsimd.inner(vector, codes, out_dtype="float32"), np.float32).reshape(-1)
         distances = np.asarray(simsimd.cdist(vector[np.newaxis], codes, metric="sqeuclidean"), np.float32)
         products: NDArray[np.float32] = squares + np.square(vector, dtype=np.float32).sum()
         products -= distances.reshape(-1)
@@ -81,8 +82,8 @@ def dot_products(
     return np.concatenate([codes[start : start + _BLOCK_ROWS].astype(np.float32) @ query for start in blocks])
 
 
-# A vector is scaled so that its greatest possible product with another is the square of this number.
-_SCALE = 127
+# A cosine is a product divided by this number. Few of them are read, so that only those are divided.
+PRODUCT_SCALE = SCALE * SCALE
 _LOADED_ROWS = 10_000
 _BYTES_PER_ROW = 20
 # The cosines of an item are read one by one if they are few: numpy takes as long for one as reading 20 to 40 does.
@@ -164,60 +165,63 @@ class VectorMatrix:
             self._version = version
         return is_changed
 
-    def cosines(self, query: bytes) -> NDArray[np.float32]:
-        """Returns the cosine of every vector with the query."""
-        vector = np.frombuffer(query, np.int8)
-        if len(vector) != self._dimension or not len(self._ids):
+    def products(self, query: bytes) -> NDArray[np.float32]:
+        """Returns the product of every vector with the query."""
+        if len(query) != self._dimension or not len(self._ids):
             return np.zeros(len(self._ids), np.float32)
-        cosines = dot_products(self._codes, self._squares, vector)
-        cosines /= np.float32(_SCALE * _SCALE)
-        return cosines
+        return dot_products(self._codes, self._squares, np.frombuffer(query, np.int8))
 
     def nearest(
         self,
-        cosines: NDArray[np.float32],
+        products: NDArray[np.float32],
         count: int,
         least: float,
         item_bits: int,
         allowed: Collection[int] | None = None,
     ) -> list[NearPassage]:
-        """Returns the best passage of each of the nearest items, nearest first, of those with at least this cosine. Of
-        equally near items, the one with the greatest rowid comes first. Only `allowed` items are returned, if given."""
-        positions = (cosines >= np.float32(least)).nonzero()[0]
+        """Returns the best passage of each of the nearest items, nearest first, of those with at least the cosine
+        `least`. Of equally near items, the one with the greatest rowid comes first. Only `allowed` items are returned,
+        if given."""
+        positions = (products >= np.float32(least * PRODUCT_SCALE)).nonzero()[0]
         if allowed is not None:
             items = self._rows[positions] >> item_bits
             positions = positions[np.isin(items, np.fromiter(allowed, np.int64, len(allowed)))]
         wanted = count
         while True:
-            # The positions with the greatest cosines, in a fixed order even if some are equal.
-            best, products = positions, cosines[positions]
+            # The positions with the greatest products, in a fixed order even if some are equal.
+            best, greatest = positions, products[positions]
             if wanted < len(positions):
-                threshold = np.partition(products, len(products) - wanted)[len(products) - wanted]
+                threshold = np.partition(greatest, len(greatest) - wanted)[len(greatest) - wanted]
                 # All that are equal to the last one, because the order decides which of them belong to the best.
-                is_best = products >= threshold
-                best, products = best[is_best], products[is_best]
-            best = best[np.lexsort((self._ids[best], -self._rows[best], -products))][:wanted]
-            rows, ids, found = self._rows[best].tolist(), self._ids[best].tolist(), cosines[best].tolist()
+                is_best = greatest >= threshold
+                best, greatest = best[is_best], greatest[is_best]
+            best = best[np.lexsort((self._ids[best], -self._rows[best], -greatest))][:wanted]
+            rows, ids, found = self._rows[best].tolist(), self._ids[best].tolist(), products[best].tolist()
             items_found: dict[int, NearPassage] = {}
-            for near in zip(rows, ids, found, strict=True):
-                items_found.setdefault(near[0] >> item_bits, near)
+            for row, vector, product in zip(rows, ids, found, strict=True):
+                items_found.setdefault(row >> item_bits, (row, vector, product / PRODUCT_SCALE))
             if len(items_found) >= count or wanted >= len(positions):
                 return list(items_found.values())[:count]
             wanted *= 4
 
-    def best_cosines(self, cosines: NDArray[np.float32], rows: Sequence[int], item_bits: int) -> list[float]:
+    def best_cosines(self, products: NDArray[np.float32], rows: Sequence[int], item_bits: int) -> list[float]:
         """Returns the cosine of the best passage of the item of each of these rows, 0 if it is less or missing."""
         if self._order is None:
             self._order = np.argsort(self._rows, kind="stable")
             self._sorted_rows = self._rows[self._order]
-        items = [row >> item_bits for row in rows]
-        limits = [item << item_bits for item in items] + [(item + 1) << item_bits for item in items]
-        places = self._sorted_rows.searchsorted(limits).tolist()
-        order, values = self._order.data, cosines.data
+        limits: list[int] = []
+        for row in rows:
+            item = row >> item_bits
+            limits += (item << item_bits, (item + 1) << item_bits)
+        places = iter(self._sorted_rows.searchsorted(limits).tolist())
+        order, values = self._order.data, products.data
         best: list[float] = []
-        for first, end in zip(places[: len(items)], places[len(items) :], strict=True):
-            if end - first > _FEW_PASSAGES:
-                best.append(max(0.0, cosines[self._order[first:end]].max().item()))
+        for first, end in zip(places, places, strict=True):
+            if end - first == 1:  # as most
+                product = values[order[first]]
+            elif end - first > _FEW_PASSAGES:
+                product = products[self._order[first:end]].max().item()
             else:
-                best.append(max([0.0, *map(values.__getitem__, order[first:end])]))
+                product = max(map(values.__getitem__, order[first:end]), default=0.0)
+            best.append(product / PRODUCT_SCALE if product > 0 else 0.0)
         return best

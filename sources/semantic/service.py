@@ -181,6 +181,8 @@ class SemanticService:
             _SEMANTIC_QUERY_CACHE_MAX, settings.fanout_deadline_ms / 1000
         )
         self._running: dict[tuple[str, str], asyncio.Task[bytes]] = {}
+        # The callers that wait for the vector of a query, and the timer that ends their wait.
+        self._waiting: dict[tuple[str, str], tuple[asyncio.TimerHandle, list[asyncio.Future[bytes]]]] = {}
         self._warm_up_task: asyncio.Task[None] | None = None
 
     def model_for(self, model_id: str) -> ModelInfo | None:
@@ -207,21 +209,18 @@ class SemanticService:
             raise SemanticUnavailable(reason)
         if (vector := self._cache.get(key)) is not None:
             return vector
-        task = self._running.get(key)
-        if task is None:
-            task = asyncio.create_task(self._query_model(key[0]).embed_query(text, self._timeout_s))
+        loop = asyncio.get_running_loop()
+        if key not in self._running:
+            task = loop.create_task(self._query_model(key[0]).embed_query(text, self._timeout_s))
             self._running[key] = task
             task.add_done_callback(partial(self._finish, key))
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                return await asyncio.shield(task)
-        except TimeoutError:
-            model = self._query_models.get(key[0])
-            reason = f"embedding the query took longer than {self._timeout_s:g} s"
-            if isinstance(model, LocalQueries) and not model.is_loaded:
-                reason = "the model is being loaded"
-            self._failures[key] = reason
-            raise SemanticUnavailable(reason) from None
+        if key not in self._waiting:
+            self._waiting[key] = loop.call_later(self._timeout_s, self._time_out, key), []
+        # A future for each caller, of which any may be cancelled. All sources of a search wait for the same vector: a
+        # shield and a timeout for each of them would take longer than all else that they do here.
+        caller: asyncio.Future[bytes] = loop.create_future()
+        self._waiting[key][1].append(caller)
+        return await caller
 
     async def correct(self, typed: str, corrected: str, model_id: str) -> str:
         """Returns a query with those of its corrections, word by word, that the model knows better than what was typed:
@@ -269,15 +268,36 @@ class SemanticService:
         for passage_model in self._passage_models.values():
             await passage_model.close()
 
+    def _time_out(self, key: tuple[str, str]) -> None:
+        model = self._query_models.get(key[0])
+        reason = f"embedding the query took longer than {self._timeout_s:g} s"
+        if isinstance(model, LocalQueries) and not model.is_loaded:
+            reason = "the model is being loaded"
+        self._failures[key] = reason
+        _, callers = self._waiting.pop(key)
+        for caller in callers:
+            if not caller.done():
+                caller.set_exception(SemanticUnavailable(reason))
+
     def _finish(self, key: tuple[str, str], task: asyncio.Task[bytes]) -> None:
         del self._running[key]
         # Reading the exception marks it as handled, even if all callers have timed out.
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, SemanticUnavailable):
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None:
+            self._cache[key] = task.result()
+        elif isinstance(error, SemanticUnavailable):
             # Callers that timed out were already given a reason, which is more useful than that the query was dropped.
             self._failures.setdefault(key, error.reason)
-        elif error is None and not task.cancelled():
-            self._cache[key] = task.result()
+        if key not in self._waiting:
+            return
+        timer, callers = self._waiting.pop(key)
+        timer.cancel()
+        for caller in callers:
+            if not caller.done():
+                if error is None:
+                    caller.set_result(task.result())
+                else:
+                    caller.set_exception(error)
 
     def _query_model(self, model_id: str) -> _QueryModel:
         model = self._query_models.get(model_id)

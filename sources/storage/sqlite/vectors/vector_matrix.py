@@ -85,7 +85,7 @@ def dot_products(
 # A cosine is a product divided by this number. Few of them are read, so that only those are divided.
 PRODUCT_SCALE = SCALE * SCALE
 _LOADED_ROWS = 10_000
-_BYTES_PER_ROW = 20
+_BYTES_PER_ROW = 24
 # The cosines of an item are read one by one if they are few: numpy takes as long for one as reading 20 to 40 does.
 _FEW_PASSAGES = 20
 
@@ -111,6 +111,8 @@ class VectorMatrix:
         self._squares: NDArray[np.float32] = np.empty(0, np.float32)
         self._order: NDArray[np.int64] | None = None
         self._sorted_rows = self._rows
+        # The last query and its products: the next page of a search compares it again.
+        self._compared: tuple[bytes, NDArray[np.float32]] | None = None
         self.size_bytes = 0
         # The share of the vectors that fit into memory. The oldest are left out.
         self.loaded_share = 1.0
@@ -163,13 +165,18 @@ class VectorMatrix:
             else:
                 self.loaded_share = 1.0
             self._version = version
+            self._compared = None
         return is_changed
 
     def products(self, query: bytes) -> NDArray[np.float32]:
-        """Returns the product of every vector with the query."""
+        """Returns the product of every vector with the query. They must not be changed."""
         if len(query) != self._dimension or not len(self._ids):
             return np.zeros(len(self._ids), np.float32)
-        return dot_products(self._codes, self._squares, np.frombuffer(query, np.int8))
+        if self._compared is not None and self._compared[0] == query:
+            return self._compared[1]
+        products = dot_products(self._codes, self._squares, np.frombuffer(query, np.int8))
+        self._compared = query, products
+        return products
 
     def nearest(
         self,

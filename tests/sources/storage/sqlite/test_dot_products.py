@@ -41,7 +41,7 @@ def test_the_best_passage_of_an_item_counts_however_many_it_has(item_bits: int) 
     items = random.permutation(np.repeat(np.arange(1, 201), counts))
     rows = (items << item_bits) + random.integers(0, 1 << item_bits, len(items))
     codes = np.round(random.normal(0, 127 / 32**0.5, (len(rows), 32))).clip(-127, 127).astype(np.int8)
-    matrix = _matrix(rows.tolist(), codes)
+    _, matrix = _matrix(rows.tolist(), codes)
     query = codes[0].tobytes()
     cosines = codes.astype(np.int64) @ codes[0].astype(np.int64) / 127**2
     products = matrix.products(query)
@@ -55,14 +55,38 @@ def test_the_best_passage_of_an_item_counts_however_many_it_has(item_bits: int) 
     assert [cosine for _, _, cosine in found] == [cosine for _, cosine in near[:20]]
 
 
-def _matrix(rows: list[int], codes: "np.ndarray[tuple[int, ...], np.dtype[np.int8]]") -> VectorMatrix:
-    kind: VectorKind = kinds_of("chacha")[0]
+def test_a_query_is_compared_again_only_after_a_change() -> None:
+    codes = np.eye(4, 8, dtype=np.int8)
+    connection, matrix = _matrix([1, 2, 3], codes[:3])
+    products = matrix.products(codes[3].tobytes())
+    matrix.refresh(connection, (1, 1))
+
+    assert matrix.products(codes[3].tobytes()) is products
+    _insert(connection, [4], codes[3:])
+    matrix.refresh(connection, (1, 2))
+    assert matrix.products(codes[3].tobytes()).tolist() == [0, 0, 0, 1]
+    assert matrix.products(codes[0].tobytes()).tolist() == [1, 0, 0, 0]
+
+
+_KIND: VectorKind = kinds_of("chacha")[0]
+
+
+def _matrix(
+    rows: list[int], codes: "np.ndarray[tuple[int, ...], np.dtype[np.int8]]"
+) -> tuple[sqlite3.Connection, VectorMatrix]:
     connection = sqlite3.connect(":memory:")
     connection.execute(
-        f"CREATE TABLE {kind.vectors} (id INTEGER PRIMARY KEY, model INTEGER, item INTEGER, vector BLOB)"
+        f"CREATE TABLE {_KIND.vectors} (id INTEGER PRIMARY KEY, model INTEGER, item INTEGER, vector BLOB)"
     )
-    stored = [(row, code.tobytes()) for row, code in zip(rows, codes, strict=True)]
-    connection.executemany(f"INSERT INTO {kind.vectors} (model, item, vector) VALUES (1, ?, ?)", stored)
-    matrix = VectorMatrix(kind, 1, codes.shape[1], 10_000)
+    connection.execute(f"CREATE INDEX {_KIND.vectors}_of_item ON {_KIND.vectors} (item, model)")
+    _insert(connection, rows, codes)
+    matrix = VectorMatrix(_KIND, 1, codes.shape[1], 10_000)
     matrix.refresh(connection, (1, 1))
-    return matrix
+    return connection, matrix
+
+
+def _insert(
+    connection: sqlite3.Connection, rows: list[int], codes: "np.ndarray[tuple[int, ...], np.dtype[np.int8]]"
+) -> None:
+    stored = [(row, code.tobytes()) for row, code in zip(rows, codes, strict=True)]
+    connection.executemany(f"INSERT INTO {_KIND.vectors} (model, item, vector) VALUES (1, ?, ?)", stored)

@@ -36,7 +36,8 @@ class ModelFile(Struct, frozen=True):
 
 class NamedModel(Struct, frozen=True):
     """`requires` are the packages that the model needs to run, `package` one that carries its files. `tokenizer` is
-    None if the weights contain it."""
+    None if the weights contain it. `is_instant`: whether embedding a query takes less time than to wake a thread and to
+    wait for its result; it may then be called by several threads."""
 
     info: ModelInfo
     license: str
@@ -45,6 +46,7 @@ class NamedModel(Struct, frozen=True):
     package: str
     weights: ModelFile
     tokenizer: ModelFile | None = None
+    is_instant: bool = False
 
     @property
     def name(self) -> str:
@@ -111,6 +113,7 @@ FAST = NamedModel(
         "tokenizers/l2_supercat_tokenizer_config.json",
         ("93248f2a9ec36c7b35f700a033d5f36228aae48db61aee31007fa49062cdeb68",),
     ),
+    is_instant=True,
 )
 MINILM = NamedModel(
     info=ModelInfo(

@@ -80,6 +80,7 @@ _SEMANTIC_QUERY_CACHE_MAX = 1000
 
 # -- local queries -----------------------------------------------------------------------------------------------------
 # Embeds queries with a local model in this process, on one thread. The model is loaded on that thread on first use.
+# With an instant model, once it is loaded, the event loop embeds queries itself.
 
 UNKNOWN_WORDS = "the model does not know the words of the query"
 # A model that cannot be loaded is not tried with every query.
@@ -98,6 +99,11 @@ class LocalQueries:
     @property
     def is_loaded(self) -> bool:
         return self._model is not None
+
+    @property
+    def is_instant(self) -> bool:
+        """Whether `embed` may be called on the event loop."""
+        return self._model is not None and self._named.is_instant
 
     async def load(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._executor, self._loaded)
@@ -123,6 +129,9 @@ class LocalQueries:
     def _embed(self, text: str, due: float) -> bytes:
         if time.monotonic() > due:
             raise SemanticUnavailable("too many queries are waiting for the model")
+        return self.embed(text)
+
+    def embed(self, text: str) -> bytes:
         vector = (self._model or self._loaded()).embed_query(text)
         if not any(vector):
             raise SemanticUnavailable(UNKNOWN_WORDS)
@@ -209,9 +218,17 @@ class SemanticService:
             raise SemanticUnavailable(reason)
         if (vector := self._cache.get(key)) is not None:
             return vector
+        model = self._query_model(key[0])
+        if isinstance(model, LocalQueries) and model.is_instant:
+            try:
+                vector = self._cache[key] = model.embed(text)
+            except SemanticUnavailable as error:
+                self._failures[key] = error.reason
+                raise
+            return vector
         loop = asyncio.get_running_loop()
         if key not in self._running:
-            task = loop.create_task(self._query_model(key[0]).embed_query(text, self._timeout_s))
+            task = loop.create_task(model.embed_query(text, self._timeout_s))
             self._running[key] = task
             task.add_done_callback(partial(self._finish, key))
         if key not in self._waiting:

@@ -227,6 +227,16 @@ async def test_equal_queries_share_one_computation(service: SemanticService) -> 
 
 
 @only_fast
+async def test_a_query_is_embedded_at_once_when_the_model_is_loaded(service: SemanticService) -> None:
+    await service.load()
+    task = asyncio.create_task(service.embed_query("the only words of this query"))
+    await asyncio.sleep(0)
+
+    assert task.done()
+    assert any(task.result())
+
+
+@only_minilm
 async def test_a_caller_that_leaves_does_not_cancel_the_computation_of_others(service: SemanticService) -> None:
     leaving, staying = (asyncio.create_task(service.embed_query("more new words")) for _ in range(2))
     await asyncio.sleep(0)

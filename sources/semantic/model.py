@@ -16,6 +16,8 @@ from msgspec import Struct
 # Passages are shorter. Tokenizing takes time for all of a text, even if the model reads only its beginning.
 TEXT_MAX_CHARS = 8_000
 SCALE = 127
+# What a product of two vectors is divided by, for their cosine.
+PRODUCT_SCALE = SCALE * SCALE
 # Texts that have nothing to do with each other have cosines around 0. Of such hits, every query would have some.
 LEAST_COSINE = 0.15
 _SHORT_QUERY_TERMS = 4

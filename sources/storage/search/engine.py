@@ -508,12 +508,11 @@ CountRows = Callable[[str, tuple[str | int, ...]], int]
 
 
 class NearEntry(Struct, frozen=True, gc=False):
-    """An index entry that is near to a query. `vector` is the rowid of the vector of its nearest passage."""
+    """An index entry that is near to a query, and where its nearest passage is in its text."""
 
     rowid: int
     cosine: float
-    kind: "VectorKind"
-    vector: int
+    passage: tuple[int, int]
 
 
 class PassageScan(Protocol):
@@ -533,10 +532,6 @@ class PassageScan(Protocol):
     def best_cosines(self, rowids: Sequence[int]) -> list[float]:
         """Returns the cosine of the best passage of the item of each of these entries, 0 if it is less or if there is
         no passage."""
-        ...
-
-    def passage_ranges(self, entries: Sequence[NearEntry]) -> dict[int, tuple[int, int]]:
-        """Returns where the nearest passages are in the texts of their entries, by the rowid of the entry."""
         ...
 
 

@@ -186,11 +186,9 @@ class TextSearch:
                 if search.query.times and has_more:
                     # What was created at these times counts as a match, whether or not it contains the words.
                     total = None
-            if self._near:
-                near = [self._near[candidate.entry] for candidate in candidates if candidate.entry in self._near]
-                ranges = scan.passage_ranges(near) if near else {}
-                for candidate in candidates:
-                    candidate.passage = ranges.get(candidate.entry)
+            for candidate in candidates:
+                if (near := self._near.get(candidate.entry)) is not None:
+                    candidate.passage = near.passage
             semantic = scan.status(partial(self._statistics.count, connection, target.index))
         target.complete(connection, candidates, FieldChoice(search.fields, self._term_counter))
         return HitPage(tuple(candidates), has_more, total, semantic, floor=floor, texts=texts)

@@ -6,14 +6,13 @@ nearest, of which it can miss some.
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-import struct
 import time
 from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 
 from sources.records import SemanticStatus
-from sources.semantic.model import SCALE, ModelInfo
+from sources.semantic.model import PRODUCT_SCALE, ModelInfo
 from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.vectors.vector_tables import (
     VectorExtension,
@@ -32,7 +31,6 @@ _PASSAGES_PER_ITEM = 4
 # How many candidates the index keeps while it is searched, for each passage that is wanted. More are more exact.
 _CANDIDATES_PER_PASSAGE = 4
 _CANDIDATES_MIN = 100
-_FLOAT = struct.Struct("f")
 
 # Rowid, number of the passage, its start and end, inner product.
 _Near = tuple[int, int, int, int, float]
@@ -66,12 +64,10 @@ class LibraryScan:
         self._query = query
         self._item_bits = item_bits
         self._kind = kind_number(kinds)
-        self._vector_kind = kinds[0]
         self._stored = stored_vectors(connection, query.model.id)
         self._state = self._stored.state
         self._model = self._state.numbers.get(query.model.id, 0) if self._state is not None else 0
         self._vector = encode_vector(query.vector)
-        self._ranges: dict[int, tuple[int, int]] = {}
         extension = query.extension
         # In a subquery, so that the text is converted once and not for every row.
         value = f"(SELECT CAST(CAST(? AS TEXT) AS {extension.vector_type}))"
@@ -129,7 +125,7 @@ class LibraryScan:
                 f"ORDER BY {item}, product DESC, id DESC, passage"
             )
             # Slightly less than the least product, because the exact limit is that of a rounded cosine.
-            threshold = float(least * SCALE * SCALE - 1)
+            threshold = float(least * PRODUCT_SCALE - 1)
             rows = self._connection.execute(
                 f"SELECT id, passage, char_start, char_end, product FROM ({best}) AS best "
                 "ORDER BY product DESC, id DESC LIMIT ?",
@@ -137,10 +133,9 @@ class LibraryScan:
             )
             found = rows.fetchall()
         entries = []
-        for rowid, passage, start, end, product in found:
-            if (cosine := _cosine(product)) >= _round(least):
-                entries.append(NearEntry(rowid, cosine, self._vector_kind, passage))
-                self._ranges[rowid] = (start, end)
+        for rowid, _, start, end, product in found:
+            if (cosine := product / PRODUCT_SCALE) >= least:
+                entries.append(NearEntry(rowid, cosine, (start, end)))
         return entries if entries and entries[0].cosine >= floor else []
 
     def best_cosines(self, rowids: Sequence[int]) -> list[float]:
@@ -156,11 +151,8 @@ class LibraryScan:
             "WHERE best.product IS NOT NULL"
         )
         rows = self._connection.execute(sql, (items, self._vector))
-        cosines = {item: max(0.0, _cosine(product)) for item, product in rows}
+        cosines = {item: max(0.0, product / PRODUCT_SCALE) for item, product in rows}
         return [cosines.get(rowid >> bits, 0.0) for rowid in rowids]
-
-    def passage_ranges(self, entries: Sequence[NearEntry]) -> dict[int, tuple[int, int]]:
-        return {entry.rowid: self._ranges[entry.rowid] for entry in entries if entry.rowid in self._ranges}
 
     def _find_by_index(self, count: int, least: float) -> Sequence[_Near] | None:
         """Returns None if the index cannot return enough items."""
@@ -182,18 +174,8 @@ class LibraryScan:
             for row in sorted(rows, key=lambda row: (-row[4], -row[0], row[1])):
                 best.setdefault(row[0] >> self._item_bits, row)
             items = list(best.values())
-            is_complete = len(rows) < wanted or _cosine(rows[-1][4]) < least
+            is_complete = len(rows) < wanted or rows[-1][4] < least * PRODUCT_SCALE
             if len(items) >= count or is_complete:
                 return items[:count]
             wanted *= _PASSAGES_PER_ITEM
         return None
-
-
-def _cosine(product: float) -> float:
-    return _round(product / (SCALE * SCALE))
-
-
-def _round(number: float) -> float:
-    """Returns a number with the precision that cosines have on SQLite."""
-    [rounded] = _FLOAT.unpack(_FLOAT.pack(number))
-    return float(rounded)

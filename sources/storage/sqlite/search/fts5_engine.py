@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sources.query import AllOf, AnyOf, Expression, Prefix, Title, Without, Word
 from sources.records import OBSERVATION, SemanticStatus
 from sources.search.scoring import scale_to_range
-from sources.semantic.model import SCALE, ModelInfo
+from sources.semantic.model import PRODUCT_SCALE, ModelInfo
 from sources.storage.contract import Search
 from sources.storage.search.engine import (
     CountRows,
@@ -35,7 +35,6 @@ from sources.storage.tables.sql import (
     Statement,
     contains,
     either,
-    json_array,
     one_of_ignoring_case,
     placeholders,
 )
@@ -314,12 +313,12 @@ class MeaningScan:
         for _, _, _, products in self._scans:
             if len(products):
                 greatest = max(greatest, products[products.argmax()].item())
-        if greatest < floor * SCALE * SCALE:
+        if greatest < floor * PRODUCT_SCALE:
             return entries
-        for kind, sign, matrix, products in self._scans:
+        for _, sign, matrix, products in self._scans:
             own = allowed if allowed is None else [sign * item for item in allowed if sign * item > 0]
-            for row, vector, cosine in matrix.nearest(products, count, least, self._item_bits, own):
-                entries.append(NearEntry(sign * row, cosine, kind, vector))
+            for row, cosine, passage in matrix.nearest(products, count, least, self._item_bits, own):
+                entries.append(NearEntry(sign * row, cosine, passage))
         if len(self._scans) > 1:
             entries.sort(key=_nearness_of, reverse=True)
         return entries[:count]
@@ -335,19 +334,3 @@ class MeaningScan:
             for place, cosine in zip(own, found, strict=True):
                 best[place] = cosine
         return best
-
-    def passage_ranges(self, entries: Sequence[NearEntry]) -> dict[int, tuple[int, int]]:
-        """Returns where the nearest passages are in the texts of their entries, by the rowid of the entry."""
-        ranges: dict[int, tuple[int, int]] = {}
-        by_kind: dict[VectorKind, dict[int, int]] = {}
-        for entry in entries:
-            by_kind.setdefault(entry.kind, {})[entry.vector] = entry.rowid
-        for kind, by_vector in by_kind.items():
-            rows = self._connection.execute(
-                f"SELECT v.id, v.start, v.end FROM json_each(?) wanted "
-                f"CROSS JOIN {kind.vectors} v ON v.id = wanted.value",
-                (json_array(list(by_vector)),),
-            )
-            for vector, start, end in rows:
-                ranges[by_vector[vector]] = start, end
-        return ranges

@@ -17,7 +17,7 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from sources.semantic.model import SCALE
+from sources.semantic.model import PRODUCT_SCALE
 from sources.storage.vector_kinds import VectorKind
 
 # -- dot products ------------------------------------------------------------------------------------------------------
@@ -82,16 +82,14 @@ def dot_products(
     return np.concatenate([codes[start : start + _BLOCK_ROWS].astype(np.float32) @ query for start in blocks])
 
 
-# A cosine is a product divided by this number. Few of them are read, so that only those are divided.
-PRODUCT_SCALE = SCALE * SCALE
 _LOADED_ROWS = 10_000
-_BYTES_PER_ROW = 24
+_BYTES_PER_ROW = 32
 # The cosines of an item are read one by one if they are few: numpy takes as long for one as reading 20 to 40 does.
 _FEW_PASSAGES = 20
 
 
-# The passage of an item that is nearest to a query: the rowids of its row and of its vector, and its cosine.
-NearPassage = tuple[int, int, float]
+# The passage of an item that is nearest to a query: the rowid of its row, its cosine, and its start and end.
+NearPassage = tuple[int, float, tuple[int, int]]
 
 
 class VectorMatrix:
@@ -107,6 +105,8 @@ class VectorMatrix:
         self._ids: NDArray[np.int64] = np.empty(0, np.int64)
         self._rows: NDArray[np.int64] = np.empty(0, np.int64)
         self._codes: NDArray[np.int8] = np.empty((0, dimension), np.int8)
+        # The starts and the ends of the passages in the texts of their rows.
+        self._ranges: NDArray[np.int32] = np.empty((2, 0), np.int32)
         # The square of the length of each vector.
         self._squares: NDArray[np.float32] = np.empty(0, np.float32)
         self._order: NDArray[np.int64] | None = None
@@ -134,25 +134,28 @@ class VectorMatrix:
                     )
                     is_live = np.isin(self._ids, live)
                     self._ids, self._rows, self._codes = self._ids[is_live], self._rows[is_live], self._codes[is_live]
-                    self._squares = self._squares[is_live]
+                    self._squares, self._ranges = self._squares[is_live], self._ranges[:, is_live]
                     self._order = None
             last = int(self._ids[-1]) if len(self._ids) else 0
             cursor = connection.execute(
-                f"SELECT id, item, vector FROM {self._kind.vectors} WHERE model = ? AND id > ? AND length(vector) = ? "
-                "ORDER BY id DESC LIMIT ?",
+                f"SELECT id, item, start, end, vector FROM {self._kind.vectors} "
+                "WHERE model = ? AND id > ? AND length(vector) = ? ORDER BY id DESC LIMIT ?",
                 (self._model, last, self._dimension, self._rows_max),
             )
             blocks = []
             while rows := cursor.fetchmany(_LOADED_ROWS):
-                ids, items, vectors = zip(*rows, strict=True)
+                ids, items, starts, ends, vectors = zip(*rows, strict=True)
                 codes = np.frombuffer(b"".join(vectors), np.int8).reshape(-1, self._dimension)
-                blocks.append((np.array(ids, np.int64), np.array(items, np.int64), codes))
+                ranges = np.array((starts, ends), np.int32)
+                blocks.append((np.array(ids, np.int64), np.array(items, np.int64), ranges, codes))
             if blocks:
                 # Read from the newest to the oldest, so that the newest are kept if there are too many.
-                new_ids, new_rows, new_codes = zip(*blocks, strict=True)
+                new_ids, new_rows, new_ranges, new_codes = zip(*blocks, strict=True)
                 codes = np.concatenate(new_codes)[::-1]
                 self._ids = np.concatenate((self._ids, np.concatenate(new_ids)[::-1]))[-self._rows_max :]
                 self._rows = np.concatenate((self._rows, np.concatenate(new_rows)[::-1]))[-self._rows_max :]
+                ranges = np.concatenate(new_ranges, axis=1)[:, ::-1]
+                self._ranges = np.concatenate((self._ranges, ranges), axis=1)[:, -self._rows_max :]
                 self._codes = np.ascontiguousarray(np.concatenate((self._codes, codes))[-self._rows_max :])
                 self._squares = np.concatenate((self._squares, squares_of(codes)))[-self._rows_max :]
                 self._order = None
@@ -169,7 +172,8 @@ class VectorMatrix:
         return is_changed
 
     def products(self, query: bytes) -> NDArray[np.float32]:
-        """Returns the product of every vector with the query. They must not be changed."""
+        """Returns the product of every vector with the query, which must not be changed. Few of them are needed as
+        cosines."""
         if len(query) != self._dimension or not len(self._ids):
             return np.zeros(len(self._ids), np.float32)
         if self._compared is not None and self._compared[0] == query:
@@ -202,11 +206,13 @@ class VectorMatrix:
                 # All that are equal to the last one, because the order decides which of them belong to the best.
                 is_best = greatest >= threshold
                 best, greatest = best[is_best], greatest[is_best]
-            best = best[np.lexsort((self._ids[best], -self._rows[best], -greatest))][:wanted]
-            rows, ids, found = self._rows[best].tolist(), self._ids[best].tolist(), products[best].tolist()
+            # Equal ones stay in the order of their rowids.
+            best = best[np.lexsort((-self._rows[best], -greatest))][:wanted]
+            rows, found = self._rows[best].tolist(), products[best].tolist()
+            starts, ends = self._ranges[:, best].tolist()
             items_found: dict[int, NearPassage] = {}
-            for row, vector, product in zip(rows, ids, found, strict=True):
-                items_found.setdefault(row >> item_bits, (row, vector, product / PRODUCT_SCALE))
+            for row, product, start, end in zip(rows, found, starts, ends, strict=True):
+                items_found.setdefault(row >> item_bits, (row, product / PRODUCT_SCALE, (start, end)))
             if len(items_found) >= count or wanted >= len(positions):
                 return list(items_found.values())[:count]
             wanted *= 4

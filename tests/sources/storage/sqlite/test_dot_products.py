@@ -52,7 +52,8 @@ def test_the_best_passage_of_an_item_counts_however_many_it_has(item_bits: int) 
     near = sorted({row >> item_bits: cosine for row, cosine in zip(wanted, expected, strict=True)}.items())
     near.sort(key=lambda pair: pair[1], reverse=True)
     found = matrix.nearest(products, 20, 0.0, item_bits)
-    assert [cosine for _, _, cosine in found] == [cosine for _, cosine in near[:20]]
+    assert [cosine for _, cosine, _ in found] == [cosine for _, cosine in near[:20]]
+    assert [passage for _, _, passage in found] == [(row, row + 9) for row, _, _ in found]
 
 
 def test_a_query_is_compared_again_only_after_a_change() -> None:
@@ -76,7 +77,8 @@ def _matrix(
 ) -> tuple[sqlite3.Connection, VectorMatrix]:
     connection = sqlite3.connect(":memory:")
     connection.execute(
-        f"CREATE TABLE {_KIND.vectors} (id INTEGER PRIMARY KEY, model INTEGER, item INTEGER, vector BLOB)"
+        f"CREATE TABLE {_KIND.vectors} "
+        "(id INTEGER PRIMARY KEY, model INTEGER, item INTEGER, start INTEGER, end INTEGER, vector BLOB)"
     )
     connection.execute(f"CREATE INDEX {_KIND.vectors}_of_item ON {_KIND.vectors} (item, model)")
     _insert(connection, rows, codes)
@@ -88,5 +90,7 @@ def _matrix(
 def _insert(
     connection: sqlite3.Connection, rows: list[int], codes: "np.ndarray[tuple[int, ...], np.dtype[np.int8]]"
 ) -> None:
-    stored = [(row, code.tobytes()) for row, code in zip(rows, codes, strict=True)]
-    connection.executemany(f"INSERT INTO {_KIND.vectors} (model, item, vector) VALUES (1, ?, ?)", stored)
+    stored = [(row, row, row + 9, code.tobytes()) for row, code in zip(rows, codes, strict=True)]
+    connection.executemany(
+        f"INSERT INTO {_KIND.vectors} (model, item, start, end, vector) VALUES (1, ?, ?, ?, ?)", stored
+    )

@@ -8,10 +8,9 @@ transaction, so that a connection pooler can give the server's connection to ano
 import asyncio
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -167,9 +166,6 @@ class PostgresConnection:
         self._silence_max_s = options.silence_max_s
         # The time in which the server must answer. Unlimited if the transaction is.
         self._answer_max_s: float | None = None
-        # When the server must have answered the running statement, and the timer for this or an earlier one.
-        self._answer_due: float | None = None
-        self._watch: asyncio.TimerHandle | None = None
         self.statements = 0
         # What is known in the current transaction and cannot change before it ends.
         self.known: dict[Hashable, Any] = {}
@@ -303,11 +299,8 @@ class PostgresConnection:
                 raise StatementInterrupted
             task = self._task = self._loop.create_task(operation)
         self.statements += 1
-        if self._answer_max_s is not None:
-            self._answer_due = self._loop.time() + self._answer_max_s
-            # A timer for each statement would take a tenth of the time of a short one.
-            if self._watch is None or self._watch.when() > self._answer_due:
-                self._watch_until(self._answer_due)
+        limit_s = self._answer_max_s
+        watch = self._loop.call_later(limit_s, self._give_up, task) if limit_s is not None else None
         try:
             result: T = self._loop.run_until_complete(task)
         except asyncio.CancelledError:
@@ -318,34 +311,25 @@ class PostgresConnection:
             if is_canceled(error):
                 raise StatementInterrupted from error
             if is_connection_lost(error):
-                if not self._is_lost:
-                    POSTGRES_EVENTS.add("lost")
-                self._is_lost = True
-                self._connection.terminate()
+                self._lose()
             raise
         finally:
-            self._answer_due = None
+            if watch is not None:
+                watch.cancel()
             with self._guard:
                 self._task = None
         return result
 
-    def _watch_until(self, due: float) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-        self._watch = self._loop.call_at(due, self._give_up_if_silent)
-
-    def _give_up_if_silent(self) -> None:
+    def _give_up(self, task: asyncio.Task[Any]) -> None:
         """The server stops a statement that takes too long, but only if it is alive and can be reached."""
-        self._watch = None
-        if self._answer_due is None or self._task is None:
-            return
-        if self._loop.time() < self._answer_due:
-            self._watch_until(self._answer_due)
-            return
-        POSTGRES_EVENTS.add("lost")
+        self._lose()
+        task.cancel()
+
+    def _lose(self) -> None:
+        if not self._is_lost:
+            POSTGRES_EVENTS.add("lost")
         self._is_lost = True
         self._connection.terminate()
-        self._task.cancel()
 
 
 async def _connect(options: ConnectionOptions) -> "asyncpg.Connection[Any]":
@@ -386,16 +370,16 @@ async def _connect(options: ConnectionOptions) -> "asyncpg.Connection[Any]":
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------
-# Threads that each own a connection to PostgreSQL. Work on rows thereby never holds up the event loop.
+# Threads that use connections to PostgreSQL. Work on rows thereby never holds up the event loop.
 
 Work = Callable[[PostgresConnection], T]
 # What a thread runs. It never raises.
-Task = Callable[["ConnectionThread"], None]
+Task = Callable[[], None]
 
 
 class ConnectionThreads:
-    """A task goes to the thread that was busy last, whose connection has prepared most statements; connections that are
-    not needed stay unused."""
+    """Work gets the connection that was used last, which has prepared most statements; connections that are not needed
+    are not opened. There may be more tasks than threads."""
 
     def __init__(
         self,
@@ -404,13 +388,17 @@ class ConnectionThreads:
         name: str,
         connect: Callable[[ConnectionOptions], PostgresConnection] = PostgresConnection.connect,
     ) -> None:
+        self._connect = partial(connect, options)
         self._lock = threading.Lock()
         # Most recently used last.
-        self._idle: list[ConnectionThread] = []
-        # There may be more tasks than threads.
-        self._backlog: deque[Task] = deque()
+        self._idle: list[PostgresConnection] = []
+        # None ends the threads.
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self.is_closed = False
-        self._threads = [ConnectionThread(partial(connect, options), name, self) for _ in range(count)]
+        # A process that exits without closing must not wait for its connections.
+        self._threads = [threading.Thread(target=self._run_tasks, name=name, daemon=True) for _ in range(count)]
+        for thread in self._threads:
+            thread.start()
 
     async def run(self, transaction: Transaction, work: Work[T]) -> T:
         """Runs the work in a transaction on one of the threads. Once it has started, cancelling the caller does not
@@ -420,93 +408,80 @@ class ConnectionThreads:
     def submit(self, transaction: Transaction, work: Work[T]) -> Future[T]:
         future: Future[T] = Future()
 
-        def task(thread: "ConnectionThread") -> None:
+        def task() -> None:
             if future.set_running_or_notify_cancel():
                 try:
-                    future.set_result(thread.run_transaction(transaction, work))
+                    future.set_result(self._run_transaction(transaction, work))
                 except BaseException as error:
                     future.set_exception(error)
 
         with self._lock:
             if self.is_closed:
                 raise DatabaseUnavailable
-            self._assign(task)
+            self.start(task)
         return future
 
     def start(self, task: Task) -> None:
         """While the threads end, a task still runs if one of them starts it."""
-        with self._lock:
-            self._assign(task)
+        self._tasks.put(task)
 
-    def _assign(self, task: Task) -> None:
-        if self._idle:
-            self._idle.pop().inbox.put(task)
-        else:
-            self._backlog.append(task)
+    def _run_tasks(self) -> None:
+        while (task := self._tasks.get()) is not None or not self._tasks.empty():
+            if task is None:  # a task was started meanwhile
+                self._tasks.put(None)
+                continue
+            task()
+            del task  # it refers to the result, with the texts of all hits
+        self._tasks.put(None)
+        while (connection := self._take_idle()) is not None:
+            connection.close()
 
-    def next_task(self, thread: "ConnectionThread") -> Task | None:
-        """Called by a thread without work, which waits until there is some. Returns None if it is to end."""
+    def _run_transaction(self, transaction: Transaction, work: Work[T]) -> T:
+        with self.connection() as connection:
+            try:
+                connection.begin(transaction)
+            except driver_errors() as error:
+                if not is_connection_lost(error):
+                    connection.rollback()
+                    raise
+            else:
+                return connection.run_and_commit(work)
+        # The server may have been restarted since the last transaction. Nothing was done in this one yet.
+        with self.connection(is_new=True) as connection:
+            return connection.run(transaction, work)
+
+    @contextmanager
+    def connection(self, *, is_new: bool = False) -> Iterator[PostgresConnection]:
+        """Opened if none is idle, and closed when it was lost or has been used for long."""
+        connection = None if is_new else self._take_idle()
+        if connection is not None and connection.is_due:
+            connection.close()
+            connection = None
+        connection = connection or self._connect()
+        try:
+            yield connection
+        finally:
+            if connection.is_closed:
+                connection.close()
+            else:
+                with self._lock:
+                    self._idle.append(connection)
+
+    def _take_idle(self) -> PostgresConnection | None:
         with self._lock:
-            if self._backlog:
-                return self._backlog.popleft()
-            if self.is_closed:
-                return None
-            self._idle.append(thread)
-        return thread.inbox.get()
+            return self._idle.pop() if self._idle else None
 
     async def close(self) -> None:
         await asyncio.to_thread(self.close_now)
 
     def close_now(self, limit_s: float | None = None) -> None:
-        """Waits for the tasks, and lets the threads close their connections."""
+        """Waits for the tasks, and lets the threads close the connections."""
         with self._lock:
             self.is_closed = True
-            for thread in self._idle:
-                thread.inbox.put(None)
-            self._idle.clear()
+        self._tasks.put(None)
         due = None if limit_s is None else time.monotonic() + limit_s
         for thread in self._threads:
             thread.join(None if due is None else max(0.0, due - time.monotonic()))
-
-
-class ConnectionThread(threading.Thread):
-    def __init__(self, connect: Callable[[], PostgresConnection], name: str, threads: ConnectionThreads) -> None:
-        # A process that exits without closing must not wait for its connections.
-        super().__init__(name=name, daemon=True)
-        self.inbox: SimpleQueue[Task | None] = SimpleQueue()
-        self._connect = connect
-        self._threads = threads
-        self._connection: PostgresConnection | None = None
-        self.start()
-
-    def run(self) -> None:
-        while (task := self._threads.next_task(self)) is not None:
-            task(self)
-            del task  # it refers to the result, with the texts of all hits
-        if self._connection is not None:
-            self._connection.close()
-
-    def run_transaction(self, transaction: Transaction, work: Work[T]) -> T:
-        connection = self.connection()
-        try:
-            connection.begin(transaction)
-        except driver_errors() as error:
-            if not is_connection_lost(error):
-                connection.rollback()
-                raise
-            # The server may have been restarted since the last transaction. Nothing was done in this one yet.
-            connection = self.connection()
-            connection.begin(transaction)
-        return connection.run_and_commit(work)
-
-    def connection(self) -> PostgresConnection:
-        """Opened on first use, and replaced when it is lost or has been used for long."""
-        if self._connection is not None and self._connection.is_due:
-            connection, self._connection = self._connection, None
-            connection.close()
-        if self._connection is None:
-            self._connection = self._connect()
-        return self._connection
 
 
 async def run_outside_transaction(options: ConnectionOptions, statements: Iterable[str]) -> bool:

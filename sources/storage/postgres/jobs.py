@@ -18,7 +18,6 @@ from config.event_counts import POSTGRES_EVENTS
 from config.paths import UserId
 from config.postgres.connection import (
     ConnectionOptions,
-    ConnectionThread,
     ConnectionThreads,
     PostgresConnection,
     Transaction,
@@ -78,7 +77,7 @@ class JobThreads(ConnectionThreads):
                 user_id,
                 lane,
                 job,
-                partial(_run_job, job, transaction),
+                partial(self._run_job, job, transaction),
                 self._hand_over,
                 lambda _: job.stop(),
                 lane_max=self._lane_max,
@@ -87,8 +86,29 @@ class JobThreads(ConnectionThreads):
         finally:
             self._running.discard(job)
 
-    def _hand_over(self, work: tuple[asyncio.Future[T], Callable[[ConnectionThread], T]]) -> None:
+    def _hand_over(self, work: tuple[asyncio.Future[T], Callable[[], T]]) -> None:
         self.start(partial(_run_and_settle, *work))
+
+    def _run_job(self, job: LibraryJob[T], transaction: Callable[[int], Transaction]) -> T:
+        """Runs a job until it is committed, cannot succeed, or its time is over."""
+        job.check()
+        job.start()
+        retry_until = time.monotonic() + min(_RETRY_MAX_S, job.limit_s * _RETRY_SHARE)
+        is_lost = False
+        while True:
+            try:
+                # Others that are idle may be lost for the same reason.
+                with self.connection(is_new=is_lost) as connection:
+                    assert isinstance(connection, LibraryConnection)
+                    return _run_once(job, transaction(job.remaining_ms), connection)
+            except driver_errors() as error:
+                if not job.is_repeatable:
+                    raise
+                time.sleep(_RETRY_PAUSE_S)
+                if not is_repeatable(error) or time.monotonic() > retry_until:
+                    raise
+                job.check()
+                is_lost = is_connection_lost(error)
 
     async def close(self) -> None:
         """Stops running jobs and closes the connections."""
@@ -97,11 +117,9 @@ class JobThreads(ConnectionThreads):
         await asyncio.to_thread(self.close_now, _CLOSE_MAX_S)
 
 
-def _run_and_settle(
-    result: asyncio.Future[T], run_on: Callable[[ConnectionThread], T], thread: ConnectionThread
-) -> None:
+def _run_and_settle(result: asyncio.Future[T], run: Callable[[], T]) -> None:
     try:
-        settle = partial(_settle, result, run_on(thread), None)
+        settle = partial(_settle, result, run(), None)
     except BaseException as error:
         settle = partial(_settle, result, None, error)
     with suppress(RuntimeError):  # the event loop was closed
@@ -119,26 +137,7 @@ def _settle(result: asyncio.Future[Any], value: object, error: BaseException | N
         result.set_exception(error)
 
 
-def _run_job(job: LibraryJob[T], transaction: Callable[[int], Transaction], thread: ConnectionThread) -> T:
-    """Runs a job until it is committed, cannot succeed, or its time is over."""
-    job.check()
-    job.start()
-    retry_until = time.monotonic() + min(_RETRY_MAX_S, job.limit_s * _RETRY_SHARE)
-    while True:
-        try:
-            return _run_once(job, transaction(job.remaining_ms), thread)
-        except driver_errors() as error:
-            if not job.is_repeatable:
-                raise
-            time.sleep(_RETRY_PAUSE_S)
-            if not is_repeatable(error) or time.monotonic() > retry_until:
-                raise
-            job.check()
-
-
-def _run_once(job: LibraryJob[T], transaction: Transaction, thread: ConnectionThread) -> T:
-    connection = thread.connection()
-    assert isinstance(connection, LibraryConnection)
+def _run_once(job: LibraryJob[T], transaction: Transaction, connection: LibraryConnection) -> T:
     try:
         result = connection.run_job(job, transaction)
     except BaseException:

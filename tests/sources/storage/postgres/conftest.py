@@ -1,6 +1,6 @@
 """Libraries in a PostgreSQL database of their own."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ import pytest
 from config.paths import DataRoot
 from sources.storage.contract import Libraries
 from sources.storage.postgres import PostgresLibraries, PostgresOptions
+from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.schema import LibrarySchemas
 from tests.build_settings import build_settings
 from tests.sources.storage.library_fixture import Clock, LibraryFixture
@@ -45,3 +46,17 @@ async def _open(
 def open_engine(database_url: str, tmp_path: Path) -> OpenEngine:
     """Opens an engine. Several of them in one database are like several servers."""
     return partial(_open, database_url, tmp_path)
+
+
+@pytest.fixture
+def statements_run(monkeypatch: pytest.MonkeyPatch) -> list[LibraryConnection]:
+    """Has the connection of each statement that jobs of libraries run."""
+    connections: list[LibraryConnection] = []
+    wait = LibraryConnection.wait
+
+    def counted_wait(connection: LibraryConnection, operation: Coroutine[Any, Any, Any]) -> Any:
+        connections.append(connection)
+        return wait(connection, operation)
+
+    monkeypatch.setattr(LibraryConnection, "wait", counted_wait)
+    return connections

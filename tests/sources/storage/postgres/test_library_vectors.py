@@ -46,11 +46,6 @@ async def read(libraries: LibraryFixture, work: Any) -> Any:
     return await database.read("test", work)
 
 
-def statements(engine: PostgresLibraries) -> int:
-    connections = [thread._connection for thread in engine._threads._threads]
-    return sum(connection.statements for connection in connections if connection is not None)
-
-
 def count(table: str) -> Any:
     return lambda connection: connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
 
@@ -70,13 +65,11 @@ async def test_two_servers_embed_each_text_once(libraries: LibraryFixture, datab
 
 
 async def test_a_search_reads_the_state_of_the_vectors_once(
-    libraries: LibraryFixture, monkeypatch: pytest.MonkeyPatch
+    libraries: LibraryFixture, monkeypatch: pytest.MonkeyPatch, statements_run: list[LibraryConnection]
 ) -> None:
     # On a busy machine too, no source runs alone.
     monkeypatch.setattr(job_queue, "_HELD_UP_MAX_S", 60.0)
     monkeypatch.setattr(job_queue, "_HELD_UP_SHARE", 60.0)
-    engine = libraries.engine
-    assert isinstance(engine, PostgresLibraries)
     async with libraries.library("ada") as ada:
         await ada.notes.create(NoteDraft(title="Car", content=CAR))
         await ada.prompts.create(PromptDraft(name="Bread", user_prompt=BREAD))
@@ -88,13 +81,13 @@ async def test_a_search_reads_the_state_of_the_vectors_once(
                 return list(await asyncio.gather(*(one.search(make_search(query)) for one in (ada.notes, ada.prompts))))
 
     await search("vehicle")
-    before = statements(engine)
+    before = len(statements_run)
     notes, prompts = await search("engine")
 
     assert (notes.semantic.status, prompts.semantic.status) == ("on", "on")
     assert titles(notes) == ["Car"]
     # The beginning, words and entries, the state, the nearest of both, and the ends of this search and the one before.
-    assert statements(engine) - before <= 9
+    assert len(statements_run) - before <= 9
 
 
 async def test_writes_succeed_while_the_table_of_vectors_is_created(

@@ -15,7 +15,7 @@ from sources.registry import SOURCES
 from sources.storage import job_queue
 from sources.storage.contract import Library, Search
 from sources.storage.job_queue import CallGroup, JobGroup, job_group
-from sources.storage.postgres import PostgresLibraries
+from sources.storage.postgres.connection import LibraryConnection
 from tests.sources.storage.library_fixture import LibraryFixture
 from tests.sources.storage.postgres.conftest import OpenEngine
 
@@ -46,11 +46,6 @@ async def _search(
     return sorted((item.source, item.title) for item in response.results)
 
 
-def _statements(engine: PostgresLibraries) -> int:
-    connections = [thread._connection for thread in engine._threads._threads]
-    return sum(connection.statements for connection in connections if connection is not None)
-
-
 async def test_concurrent_searches_find_the_items_of_their_user(open_engine: OpenEngine) -> None:
     async with open_engine(options={"connections": 5}) as (_, libraries):
         for owner in ("ada", "ben"):
@@ -79,20 +74,25 @@ async def test_concurrent_searches_find_the_items_of_their_user(open_engine: Ope
     ],
 )
 async def test_a_search_runs_few_statements(
-    open_engine: OpenEngine, earlier: str, query: str, expected_statements: int, monkeypatch: pytest.MonkeyPatch
+    open_engine: OpenEngine,
+    earlier: str,
+    query: str,
+    expected_statements: int,
+    monkeypatch: pytest.MonkeyPatch,
+    statements_run: list[LibraryConnection],
 ) -> None:
     # On a busy machine too, no source runs alone.
     monkeypatch.setattr(job_queue, "_HELD_UP_MAX_S", 60.0)
     monkeypatch.setattr(job_queue, "_HELD_UP_SHARE", 60.0)
-    async with open_engine() as (engine, libraries):
+    async with open_engine() as (_, libraries):
         async with libraries.library("ada") as library:
             await _fill(library, "ada")
             await library.notes.create(NoteDraft(title="Evening", content="A film about trams"))
         aggregator = _aggregator(libraries)
         await _search(aggregator, libraries, "ada", earlier)
-        before = _statements(engine)
+        before = len(statements_run)
         assert await _search(aggregator, libraries, "ada", query)
-        assert _statements(engine) - before <= expected_statements
+        assert len(statements_run) - before <= expected_statements
 
 
 async def test_what_another_server_wrote_since_the_last_search_is_found(open_engine: OpenEngine) -> None:

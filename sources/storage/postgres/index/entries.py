@@ -24,7 +24,6 @@ from sources.storage.search.vocabulary import NEAR_MAX_CHARS, NEAR_MIN_CHARS
 from sources.storage.tables.kind_tables import index_columns, indexed_sql, text_index
 from sources.storage.tables.sql import (
     BOUNDED_TEXT,
-    CHARS_BETWEEN,
     CHUNK_BITS,
     CONTEXT_CHARS,
     MESSAGE_OWN,
@@ -57,19 +56,21 @@ decode_counts = Decoder(dict[int, int]).decode
 ENTRIES_VERSION = f"{SEGMENT_VERSION}.3{''.join(digest[:8] for digest in kind_digests().values())}"
 STATE_COLUMNS = "value, is_small, rows, (SELECT value FROM state WHERE name = 'segment_version')"
 _READ_INDEX_STATE = f"WITH {SIZE_SQL} SELECT {STATE_COLUMNS} FROM state, size WHERE name = 'writes'"
-# The messages before a message `m`, as they are indexed, and as they are written and in order. The conditions are
-# ranges of the index `messages_in_order`. With `p.conversation_id = m.conversation_id`, PostgreSQL expects few rows in
-# a new table, and sorts all earlier messages of the conversation for each message.
+# The message before another. The conditions are ranges of the index `messages_in_order`: with equal conversations,
+# PostgreSQL expects few rows in a new table, and sorts all earlier messages of the conversation for each message.
+_PREVIOUS = f"""
+    SELECT position, written, {BOUNDED_TEXT} AS bounded, length(text) <= {CONTEXT_CHARS} AS is_short
+    FROM (SELECT coalesce(p.text_seg, p.content) AS text, p.role, p.position,
+            CASE p.sender WHEN '' THEN p.role ELSE p.sender END || ': ' || p.content AS written
+        FROM messages p WHERE (p.conversation_id, p.position) < (m.conversation_id, {{0}}.position)
+            AND p.conversation_id > m.conversation_id - 1 AND p.deleted <> 1 AND p.human_only <> 1
+        ORDER BY p.conversation_id DESC, p.position DESC LIMIT 1) AS previous
+"""
+# The messages before a message `m`, as they are indexed, and as they are written and in order.
 CONTEXTS = f"""
-    SELECT string_agg({BOUNDED_TEXT}, ' ' ORDER BY position DESC) FILTER (WHERE chars_between <= {CONTEXT_CHARS})
-            AS indexed,
-        string_agg(written, chr(10) ORDER BY position) AS written
-    FROM (SELECT text, written, role, position, {CHARS_BETWEEN} AS chars_between
-        FROM (SELECT coalesce(p.text_seg, p.content) AS text, p.role, p.position,
-                CASE p.sender WHEN '' THEN p.role ELSE p.sender END || ': ' || p.content AS written
-            FROM messages p WHERE (p.conversation_id, p.position) < (m.conversation_id, m.position)
-                AND p.conversation_id > m.conversation_id - 1 AND p.deleted <> 1 AND p.human_only <> 1
-            ORDER BY p.conversation_id DESC, p.position DESC LIMIT 2) AS earlier) AS context_messages
+    SELECT last.bounded || CASE WHEN last.is_short THEN coalesce(' ' || earlier.bounded, '') ELSE '' END AS indexed,
+        coalesce(earlier.written || chr(10), '') || last.written AS written
+    FROM ({_PREVIOUS.format("m")}) AS last LEFT JOIN LATERAL ({_PREVIOUS.format("last")}) AS earlier ON TRUE
 """
 
 

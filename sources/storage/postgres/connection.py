@@ -1,12 +1,15 @@
-"""A connection that runs one job of a library at a time, and writes the rows of item tables."""
+"""Jobs of libraries, the connections that run one at a time and write the rows of item tables, and their threads."""
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
+import asyncio
 import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from contextlib import suppress
+from functools import lru_cache, partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
@@ -14,7 +17,10 @@ from msgspec import field
 
 from config.errors import Conflict, FlorilegiumError, InvalidParams, SourceTimeout, StorageError, Unavailable
 from config.event_counts import POSTGRES_EVENTS
+from config.paths import UserId
 from config.postgres.connection import (
+    ConnectionOptions,
+    ConnectionThreads,
     Parameters,
     PostgresConnection,
     Rows,
@@ -29,13 +35,14 @@ from config.postgres.errors import (
     is_lock_timeout,
     storage_error,
 )
-from sources.storage.job_queue import Job
+from sources.storage.job_queue import Job, JobLane, JobQueue
 from sources.storage.postgres.statements import tenant_statement
 from sources.storage.postgres.tables import LIBRARY_SCHEMA, TENANT_ROLE, TENANT_SETTING
 from sources.storage.tables.dialect import POSTGRES
 from sources.storage.tables.sql import Delete, Insert, PendingConflict, SqlValue, Update
 
 if TYPE_CHECKING:
+    from sources.storage.postgres.database import PostgresDatabase
     from sources.storage.postgres.index.entries import IndexState
 
 # -- pending rows ------------------------------------------------------------------------------------------------------
@@ -172,8 +179,8 @@ class LibraryConnection(PostgresConnection):
     is_unchanged: bool = False
     index_state: "IndexState | None" = None
     changes: dict[str, set[int]]
-    # Pending rows: items by table, and the parameters of other statements by their SQL.
-    _items: dict[str, list[_ItemRow]]
+    # Pending rows: those of item tables, and the parameters of other statements by their SQL.
+    _rows: list[tuple[str, _ItemRow]]
     _parameters: dict[str, list[Parameters]]
     # The rowids of the next new rows, by table, once the job has inserted one: no other job can write meanwhile.
     _next_ids: dict[str, int]
@@ -215,22 +222,22 @@ class LibraryConnection(PostgresConnection):
         self._parameters.setdefault(sql, []).extend(parameters)
 
     def insert_row(self, table: str, values: Mapping[str, SqlValue]) -> int | None:
-        """The first row of a job is inserted at once, which returns its rowid. Those of later ones follow from it, so
-        that they can be sent together."""
-        rowid = self._next_id(table, values)
-        if rowid is not None:
-            values = {**values, "id": rowid}
-            pending = self._items.get(table)
-            if pending and pending[0].keys() != values.keys():
-                self._send_pending()  # one statement inserts rows with the same columns
-            self._items.setdefault(table, []).append(values)
-        else:
+        """The first row of a job is inserted at once, which returns its rowid. Those of later ones follow from it, and
+        messages come with theirs, so that they can be sent together."""
+        next_id = self._next_ids.get(table)
+        rowid = values.get("id", next_id)
+        # Another conversation may have its session.
+        if rowid is None or (table == _CONVERSATIONS and values["session_id"]):
             row = self.execute(_insert_sql(table, tuple(values)), tuple(values.values())).fetchone()
             if row is None:
                 return None
-            rowid = int(row[0])
-            if "id" not in values:
-                self._next_ids[table] = rowid + 1
+            [rowid] = row
+            next_id = next_id if "id" in values else rowid
+        else:
+            self._rows.append((table, {**values, "id": rowid}))
+        assert isinstance(rowid, int)
+        if next_id is not None:
+            self._next_ids[table] = max(rowid + 1, next_id)
         self.add_changes(table, (rowid,))
         return rowid
 
@@ -239,8 +246,7 @@ class LibraryConnection(PostgresConnection):
         self.execute(Update(table, assignments, "id = ?"), (*values.values(), rowid))
         self.add_changes(table, (rowid,))
 
-    def restore_row(self, table: str, rowid: int, values: Mapping[str, SqlValue]) -> None:
-        self.update_row(table, rowid, values)
+    restore_row = update_row
 
     def delete_row(self, table: str, rowid: int) -> None:
         self.execute(_save_last_id(table))
@@ -248,26 +254,40 @@ class LibraryConnection(PostgresConnection):
         self.add_changes(table, (rowid,))
 
     def run_job(self, job: LibraryJob[T], transaction: Transaction) -> T:
-        """Runs the work of a job. Its result is not committed yet."""
-        self.job, self.changes, self._items, self._parameters, self._next_ids = job, {}, {}, {}, {}
+        """Runs the work of a job and commits it. The commit cannot be interrupted."""
+        self.job, self.changes, self._rows, self._parameters, self._next_ids = job, {}, [], {}, {}
         job.set_connection(self)
         try:
             self.begin(transaction)
             job.check()  # an interruption before the transaction began had no effect
             try:
-                try:
-                    result = job.work(self)
-                except FlorilegiumError:
-                    # An item that was to be inserted before may exist already, which is then the first error.
-                    self._send_pending()
-                    raise
+                result = job.work(self)
+            except FlorilegiumError:
+                # An item that was to be inserted before may exist already, which is then the first error.
                 self._send_pending()
-            except PendingConflict as error:
+                raise
+            self._send_pending()
+            job.set_connection(None)
+            self.commit_job(transaction)
+        except BaseException as error:
+            self.rollback()
+            if isinstance(error, PendingConflict):
                 raise Conflict(str(error)) from None
-            return result
+            raise
         finally:
             job.set_connection(None)
             self.job = None
+        return result
+
+    def commit_job(self, transaction: Transaction) -> None:
+        try:
+            self.commit()
+        except driver_errors() as error:
+            # The server may have committed before the connection was lost, so the job must not be run again.
+            if transaction.is_read_only or not is_connection_lost(error):
+                raise
+            POSTGRES_EVENTS.add("unconfirmed")
+            raise UnconfirmedWrite from error
 
     def restart_clock(self, limit_s: float) -> None:
         """Implements `TimedConnection`."""
@@ -282,33 +302,21 @@ class LibraryConnection(PostgresConnection):
     def _send_pending(self) -> None:
         """Items are sent before the rows that refer to them, of items messages last. Raises PendingConflict
         if an item exists already."""
-        if not self._items and not self._parameters:
+        if not self._rows and not self._parameters:
             return
         # First, because each statement sends what is pending.
-        items, self._items = self._items, {}
+        rows, self._rows = sorted(self._rows, key=lambda row: row[0] == _MESSAGES), []
         parameters, self._parameters = self._parameters, {}
-        for table in sorted(items, key=lambda table: table == _MESSAGES):
-            for batch in _batches(items[table]):
-                columns = ", ".join(batch[0])
-                record = f"json_populate_recordset(CAST(NULL AS {LIBRARY_SCHEMA}.{table}), CAST(? AS JSON))"
-                insert = Insert(table, columns, f"{columns} FROM {record}", key="*", returning="id")
+        for (table, columns), group in groupby(rows, lambda row: (row[0], ", ".join(row[1]))):
+            record = f"json_populate_recordset(CAST(NULL AS {LIBRARY_SCHEMA}.{table}), CAST(? AS JSON))"
+            insert = Insert(table, columns, f"{columns} FROM {record}", key="*", returning="id")
+            for batch in _batches(values for _, values in group):
                 inserted = {rowid for (rowid,) in self.execute(insert, (msgspec.json.encode(batch).decode(),))}
                 for values in batch:
                     if values["id"] not in inserted:
                         raise PendingConflict(table, values["uuid"])
         for sql, listed in parameters.items():
             self.executemany(sql, listed)
-
-    def _next_id(self, table: str, values: Mapping[str, SqlValue]) -> int | None:
-        """Returns the rowid of a new row. None means that the row must be inserted at once: its rowid is unknown, or
-        another conversation may have its session. Messages come with their rowid."""
-        is_known = table in self._next_ids or table == _MESSAGES
-        if not is_known or (table == _CONVERSATIONS and values["session_id"]):
-            return None
-        rowid = values["id"] if "id" in values else self._next_ids[table]
-        assert isinstance(rowid, int)
-        self._next_ids[table] = max(rowid + 1, self._next_ids.get(table, 0))
-        return rowid
 
     def add_changes(self, table: str, rowids: Iterable[int]) -> None:
         """Adds rows whose index entries must be made again."""
@@ -382,3 +390,166 @@ def translate(error: Exception, source: str, deadline_ms: int) -> FlorilegiumErr
             f"{_INDEXED_MAX_BYTES:,} bytes"
         )
     return storage_error(error)
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------
+# Runs the jobs of all libraries, in the order of the job queue.
+#
+# A job is one transaction. If the connection is lost before it is committed, or the server ends it because of other
+# transactions, it is run again. Whether a job was committed is never guessed: see `UnconfirmedWrite`.
+
+_RETRY_PAUSE_S = 0.05
+# How long a job waits for a server that restarts. Longer would hold up the jobs of all users. A job also fails before
+# its time is over, so that its caller learns why: a search that is late counts as a failure of its source.
+_RETRY_MAX_S = 3.0
+_RETRY_SHARE = 0.5
+_CLOSE_MAX_S = 5.0
+
+
+class JobThreads(ConnectionThreads):
+    """`jobs` decides which job runs next. It may start more jobs than it has slots, so there are more threads."""
+
+    def __init__(self, options: ConnectionOptions, jobs: JobQueue, count: int, lane_max: int) -> None:
+        super().__init__(options, count, "library", LibraryConnection.connect)
+        self.jobs = jobs
+        self._lane_max = lane_max
+        self._running: set[LibraryJob[Any]] = set()
+
+    async def run_job(
+        self,
+        user_id: UserId,
+        lane: JobLane,
+        work: LibraryWork[T],
+        limit_s: float,
+        transaction: Callable[[int], Transaction],
+        *,
+        gives_up: bool,
+        is_repeatable: bool = True,
+    ) -> T:
+        """Runs the work in the transaction that `transaction` returns for the remaining milliseconds. With `gives_up`,
+        the caller times out even if the server is still stopping the statement; a writer must learn the outcome."""
+        if self.is_closed:
+            raise Unavailable("the server is stopping")
+        job = LibraryJob(work, limit_s, is_repeatable=is_repeatable)
+        self._running.add(job)
+        try:
+            return await self.jobs.submit(
+                user_id,
+                lane,
+                job,
+                partial(self._run_job, job, transaction),
+                self._hand_over,
+                lambda _: job.stop(),
+                lane_max=self._lane_max,
+                gives_up=gives_up,
+            )
+        finally:
+            self._running.discard(job)
+
+    def _hand_over(self, work: tuple[asyncio.Future[T], Callable[[], T]]) -> None:
+        self.start(partial(_run_and_settle, *work))
+
+    def _run_job(self, job: LibraryJob[T], transaction: Callable[[int], Transaction]) -> T:
+        """Runs a job until it is committed, cannot succeed, or its time is over."""
+        job.check()
+        job.start()
+        retry_until = time.monotonic() + min(_RETRY_MAX_S, job.limit_s * _RETRY_SHARE)
+        is_lost = False
+        while True:
+            try:
+                # Others that are idle may be lost for the same reason.
+                with self.connection(is_new=is_lost) as connection:
+                    assert isinstance(connection, LibraryConnection)
+                    return connection.run_job(job, transaction(job.remaining_ms))
+            except driver_errors() as error:
+                if not job.is_repeatable:
+                    raise
+                time.sleep(_RETRY_PAUSE_S)
+                if not is_repeatable(error) or time.monotonic() > retry_until:
+                    raise
+                job.check()
+                is_lost = is_connection_lost(error)
+
+    async def close(self) -> None:
+        """Stops running jobs and closes the connections."""
+        for job in list(self._running):
+            job.stop()
+        await asyncio.to_thread(self.close_now, _CLOSE_MAX_S)
+
+
+def _run_and_settle(result: asyncio.Future[T], run: Callable[[], T]) -> None:
+    try:
+        settle = partial(_settle, result, run(), None)
+    except BaseException as error:
+        settle = partial(_settle, result, None, error)
+    with suppress(RuntimeError):  # the event loop was closed
+        result.get_loop().call_soon_threadsafe(settle)
+    # It may refer to an error, which refers to this frame.
+    del settle
+
+
+def _settle(result: asyncio.Future[Any], value: object, error: BaseException | None) -> None:
+    if result.done():  # the caller has given up
+        return
+    if error is None:
+        result.set_result(value)
+    else:
+        result.set_exception(error)
+
+
+# -- leases ------------------------------------------------------------------------------------------------------------
+# Leases on work that one process at a time does for a library. They are rows of the library's table `state`, because a
+# lock of a session does not work behind a connection pooler.
+
+_NOW_S = "extract(epoch FROM clock_timestamp())"
+_END_S = "CAST(split_part(state.value, ' ', 2) AS DOUBLE PRECISION)"
+_CLAIM = Insert(
+    "state",
+    "name, value",
+    values=f"?1, CAST(?2 AS TEXT) || ' ' || CAST({_NOW_S} + CAST(?3 AS INTEGER) AS TEXT)",
+    key="name",
+    condition=f"split_part(state.value, ' ', 1) = ?2 OR {_END_S} < {_NOW_S}",
+    returning="name",
+)
+_IS_HELD = f"SELECT 1 FROM state WHERE name = ? AND {_END_S} > {_NOW_S}"
+
+
+def claim(connection: PostgresConnection, name: str, owner: str, lease_s: int) -> bool:
+    """Returns False if another process holds the lease. One that ends without releasing it keeps others from the work
+    until the lease ends."""
+    return connection.execute(_CLAIM, (name, owner, lease_s)).fetchone() is not None
+
+
+def is_held(connection: PostgresConnection, name: str) -> bool:
+    """Whether a process, which may be this one, holds the lease."""
+    return connection.execute(_IS_HELD, (name,)).fetchone() is not None
+
+
+def release(connection: PostgresConnection, name: str, owner: str) -> None:
+    connection.execute(Delete("state", "name = ? AND split_part(value, ' ', 1) = ?"), (name, owner))
+
+
+# -- index tasks -------------------------------------------------------------------------------------------------------
+
+
+class IndexTask:
+    """Work on an index of one library, in the background, at most once at a time. Subclasses add `start`, which says
+    when there is work."""
+
+    def __init__(self, database: "PostgresDatabase") -> None:
+        self._database = database
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    async def wait_until_finished(self) -> None:
+        if self._task is not None:
+            await self._task
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task

@@ -23,6 +23,7 @@ from sources.installed import ITEM_KINDS
 from sources.storage.collections.collection import SearchWork
 from sources.storage.job_queue import CURRENT_GROUP, JobGroup, JobLane, JointRead, JointReads, RunAlone, job_group
 from sources.storage.postgres.connection import (
+    JobThreads,
     LibraryConnection,
     LibraryRemoved,
     LibraryTransaction,
@@ -33,7 +34,6 @@ from sources.storage.postgres.connection import (
     translate,
 )
 from sources.storage.postgres.index.index_update import IndexUpdate, index_changes, is_outdated
-from sources.storage.postgres.jobs import JobThreads
 from sources.storage.postgres.schema import LibrarySchemas
 from sources.storage.postgres.search.meaning import CoverageMemory
 from sources.storage.postgres.search.statistics import IndexCounts

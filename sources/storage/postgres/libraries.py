@@ -28,11 +28,10 @@ from sources.storage.collections.library import StoredLibrary, collection_classe
 from sources.storage.contract import Corpus, EmbeddingState, ExactSearch, LibrariesState, Library, MessageSearch, Search
 from sources.storage.embedding import EmbeddedBatch, EmbeddingScheduler, embed_batch
 from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobGroup, JobQueue, charged_to, job_group
-from sources.storage.postgres.connection import WRITES, LibraryConnection, NoLibrary
+from sources.storage.postgres.connection import WRITES, JobThreads, LibraryConnection, NoLibrary
 from sources.storage.postgres.database import DatabaseOptions, PostgresDatabase, PostgresOptions
 from sources.storage.postgres.index.entries import ENTRY_KINDS
 from sources.storage.postgres.index.index_update import check_index, reindex_library
-from sources.storage.postgres.jobs import JobThreads
 from sources.storage.postgres.schema import LibrarySchemas
 from sources.storage.postgres.search import exact, substring
 from sources.storage.postgres.search.meaning import LibraryQueryVector

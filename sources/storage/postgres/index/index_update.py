@@ -13,7 +13,7 @@ from loguru import logger
 
 from config.errors import FlorilegiumError
 from sources.storage.job_queue import background_jobs
-from sources.storage.postgres.connection import LibraryConnection
+from sources.storage.postgres.connection import IndexTask, LibraryConnection, claim, release
 from sources.storage.postgres.index.entries import (
     CHAT_ENTRIES,
     ENTRIES_VERSION,
@@ -25,7 +25,6 @@ from sources.storage.postgres.index.entries import (
     index_rows,
     index_state,
 )
-from sources.storage.postgres.jobs import IndexTask, claim, release
 from sources.storage.postgres.search.substring import STATE_NAME, index_trigrams
 from sources.storage.postgres.vectors.vector_tables import update_vectors
 from sources.storage.tables.dialect import POSTGRES

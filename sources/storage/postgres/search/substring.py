@@ -21,8 +21,7 @@ from loguru import logger
 from config.errors import FlorilegiumError
 from sources.storage.contract import MessageSearch
 from sources.storage.job_queue import background_jobs
-from sources.storage.postgres.connection import LibraryConnection
-from sources.storage.postgres.jobs import IndexTask
+from sources.storage.postgres.connection import IndexTask, LibraryConnection
 from sources.storage.postgres.search.tsquery import MATCH, TENANT_MARK, quote_lexeme
 from sources.storage.tables.conversation_tables import message_filter
 from sources.storage.tables.sql import SAVE_STATE, Delete, Insert, SqlFilter, either, equals

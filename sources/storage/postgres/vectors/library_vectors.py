@@ -12,9 +12,8 @@ from config.paths import UserId
 from config.postgres.connection import PostgresConnection
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.storage.embedding import NOTHING, EmbeddingScheduler, PassageBatch, PendingWork, TextSample, VectorCoverage
-from sources.storage.postgres.connection import LibraryConnection, NoLibrary
+from sources.storage.postgres.connection import LibraryConnection, NoLibrary, claim, release
 from sources.storage.postgres.database import PostgresDatabase
-from sources.storage.postgres.jobs import claim, release
 from sources.storage.postgres.vectors import vector_tables
 
 # The source that errors of these reads and writes name.

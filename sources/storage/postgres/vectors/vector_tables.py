@@ -24,7 +24,7 @@ from config.postgres.connection import PostgresConnection
 from config.postgres.errors import driver_errors, is_connection_lost
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.storage.embedding import BATCH_CHARS, BATCH_ROWS, Passage, PassageBatch, TextSample, VectorCoverage
-from sources.storage.postgres.connection import LibraryConnection
+from sources.storage.postgres.connection import LibraryConnection, claim, is_held, release
 from sources.storage.postgres.index.entries import (
     CHAT_ENTRIES,
     ENTRY_KINDS,
@@ -32,7 +32,6 @@ from sources.storage.postgres.index.entries import (
     MEDIA_ENTRIES,
     TABLE_ENTRIES,
 )
-from sources.storage.postgres.jobs import claim, is_held, release
 from sources.storage.postgres.tables import LIBRARY_SCHEMA, vectors_table
 from sources.storage.tables.dialect import POSTGRES
 from sources.storage.tables.sql import SAVE_STATE, Delete, Insert

@@ -17,8 +17,7 @@ from sources.semantic.model import ModelInfo
 from sources.storage import job_queue
 from sources.storage.job_queue import CallGroup, JobGroup, job_group
 from sources.storage.postgres import PostgresLibraries
-from sources.storage.postgres.connection import LibraryConnection
-from sources.storage.postgres.jobs import claim
+from sources.storage.postgres.connection import LibraryConnection, claim
 from sources.storage.postgres.vectors.library_vectors import EMBEDDING_LEASE, LibraryVectors
 from sources.storage.postgres.vectors.vector_tables import _TABLE_LOCK, read_state
 from sources.storage.tables.sql import Update

@@ -129,23 +129,18 @@ class StatementInterrupted(Exception):
     """Another thread stopped the transaction, or a statement exceeded its time. Nothing was changed."""
 
 
-class Rows:
-    """The rows of a statement, with the methods of a cursor of SQLite. `rowcount` counts changed rows, too."""
+class Rows(list[Row]):
+    """The rows of a statement, with the methods of a cursor of SQLite. `rowcount` is the number of changed rows."""
 
-    __slots__ = ("_rows", "rowcount")
-
-    def __init__(self, rows: Sequence[Row], rowcount: int) -> None:
-        self._rows = iter(rows)
-        self.rowcount = rowcount
+    rowcount = -1
 
     def fetchone(self) -> Row | None:
-        return next(self._rows, None)
+        return self.pop(0) if self else None
 
     def fetchall(self) -> list[Row]:
-        return list(self._rows)
-
-    def __iter__(self) -> Iterator[Row]:
-        return self._rows
+        rows = self.copy()
+        self.clear()
+        return rows
 
     def close(self) -> None:
         """For callers that close the cursors of SQLite. All rows have been read already."""
@@ -239,9 +234,10 @@ class PostgresConnection:
             status = self.wait(self._connection.execute(statement.text, *arguments))
             # Such as `DELETE 3`. Statements that change no rows have no number.
             count = status.rpartition(" ")[2]
-            return Rows((), int(count) if count.isdigit() else -1)
-        rows = [tuple(record) for record in self.wait(self._connection.fetch(statement.text, *arguments))]
-        return Rows(rows, len(rows))
+            rows = Rows()
+            rows.rowcount = int(count) if count.isdigit() else -1
+            return rows
+        return Rows(map(tuple, self.wait(self._connection.fetch(statement.text, *arguments))))
 
     def executemany(self, sql: str, parameters: Iterable[Parameters], /) -> Rows:
         """Runs a statement for many rows in one round trip. Their number is not known."""
@@ -249,7 +245,7 @@ class PostgresConnection:
         if statements:
             rows = [arguments for _, arguments in statements]
             self.wait(self._connection.executemany(statements[0][0].text, rows))
-        return Rows((), -1)
+        return Rows()
 
     def iterate(self, sql: str, batch_rows: int) -> Iterator[Row]:
         """Reads the rows of a query in batches, so that a large table need not fit into memory."""

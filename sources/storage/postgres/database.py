@@ -54,14 +54,9 @@ from sources.storage.tables.sql import TextIndex
 # Measures what a user stores.
 
 _SOURCE = "library"
-_ITEM_TABLES = tuple(kind.table for kind in ITEM_KINDS.values())
 # Rows as they are stored: compressed, without indexes.
-_USED_BYTES = " UNION ALL ".join(
-    f"SELECT CAST(coalesce(sum(pg_column_size(r.*)), 0) AS BIGINT) AS bytes FROM {name} r"
-    for name in TENANT_TABLES
-    if name != "vectors"
-)
-_VECTOR_BYTES = " UNION ALL SELECT coalesce(sum(pg_column_size(r.*)), 0) FROM vectors r"
+_USED_BYTES = "SELECT CAST(coalesce(sum(pg_column_size(r.*)), 0) AS BIGINT) AS number FROM {} r"
+_ITEMS = "SELECT count(*) AS number FROM {} WHERE deleted = 0"
 # Measuring reads all rows. Between two measurements, a write is assumed to add as much as those before.
 _MEASURED_FOR_S = 10.0
 _MEASURED_FOR_WRITES = 20
@@ -230,22 +225,22 @@ class PostgresDatabase:
         return self._bytes + self._writes * self._bytes_per_write
 
     async def used_bytes(self) -> int:
-        tables = f"{_USED_BYTES}{_VECTOR_BYTES if isinstance(self._options.extension.found, VectorExtension) else ''}"
-        before = self._bytes
-        self._bytes = await self._read_number(f"SELECT CAST(sum(bytes) AS BIGINT) FROM ({tables}) AS used")
+        has_vectors, before = isinstance(self._options.extension.found, VectorExtension), self._bytes
+        self._bytes = await self._sum(_USED_BYTES, [name for name in TENANT_TABLES if has_vectors or name != "vectors"])
         if self._writes:
             self._bytes_per_write = max(0, self._bytes - before) // self._writes
         self._measured_at, self._writes = time.monotonic(), 0
         return self._bytes
 
     async def count_items(self) -> int:
-        counts = " UNION ALL ".join(f"SELECT count(*) AS items FROM {name} WHERE deleted = 0" for name in _ITEM_TABLES)
-        return await self._read_number(f"SELECT CAST(sum(items) AS BIGINT) FROM ({counts}) AS counts")
+        return await self._sum(_ITEMS, [kind.table for kind in ITEM_KINDS.values()])
 
     async def count_passages(self) -> int:
         return await self.read(_SOURCE, count_passages)
 
-    async def _read_number(self, sql: str) -> int:
+    async def _sum(self, select: str, tables: Iterable[str]) -> int:
+        numbers = " UNION ALL ".join(map(select.format, tables))
+        sql = f"SELECT CAST(sum(number) AS BIGINT) FROM ({numbers}) AS numbers"
         return await self.read(_SOURCE, lambda connection: int(connection.execute(sql).fetchall()[0][0]))
 
     async def vector_extension(self) -> VectorExtension:
@@ -318,22 +313,18 @@ class PostgresDatabase:
     ) -> Transaction:
         """Without a tenant, it begins in the control data, where it is looked up."""
         options = self._options.connection
-        limits = Transaction(
-            schema=CONTROL_SCHEMA_NAME if tenant is None else "",
+        transaction = Transaction(
+            schema=CONTROL_SCHEMA_NAME,
             is_read_only=mode == "read",
             statement_timeout_ms=remaining_ms,
             lock_timeout_ms=options.lock_timeout_ms,
             idle_timeout_ms=options.idle_timeout_ms,
         )
         if tenant is None:
-            return limits
-        return LibraryTransaction(
-            **asdict(limits),
-            tenant=tenant,
-            mode=mode,
-            has_role=self._options.schemas.has_role,
-            known_version=known_version,
-        )
+            return transaction
+        has_role = self._options.schemas.has_role
+        limits = {**asdict(transaction), "schema": ""}
+        return LibraryTransaction(**limits, tenant=tenant, mode=mode, has_role=has_role, known_version=known_version)
 
     async def _open(self, source: str) -> str:
         """Concurrent callers wait for the first."""

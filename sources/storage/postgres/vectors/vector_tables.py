@@ -21,7 +21,6 @@ from msgspec.structs import replace
 
 from auth.postgres_control import CONTROL_SCHEMA_NAME
 from config.postgres.connection import PostgresConnection
-from config.postgres.errors import driver_errors, is_connection_lost
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.storage.embedding import BATCH_CHARS, BATCH_ROWS, Passage, PassageBatch, TextSample, VectorCoverage
 from sources.storage.postgres.connection import LibraryConnection, claim, is_held, release
@@ -90,6 +89,11 @@ def read_digests(connection: PostgresConnection, rows: Iterable[VectorRow]) -> d
 
 _FIND = """SELECT n.nspname, e.extversion FROM pg_catalog.pg_extension e
     JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"""
+# In a block of its own, so that a refusal does not end the transaction of the caller.
+_CREATE = f"""DO $$ BEGIN
+    CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA {CONTROL_SCHEMA_NAME};
+EXCEPTION WHEN OTHERS THEN NULL;
+END $$"""
 # The first version with `halfvec`, and the first with iterative scans of an HNSW index.
 _MIN_VERSION = (0, 7)
 _ITERATIVE_SCANS = (0, 8)
@@ -147,23 +151,14 @@ def find_extension(connection: PostgresConnection) -> VectorExtension | str:
     reason if it cannot be used."""
     row = connection.execute(_FIND).fetchone()
     if row is None:
-        # Without a savepoint, a refusal would end the transaction of the caller.
-        connection.run_script("SAVEPOINT extension")
-        try:
-            connection.run_script(f"CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA {CONTROL_SCHEMA_NAME}")
-        except driver_errors() as error:
-            if is_connection_lost(error):
-                raise
-            connection.run_script("ROLLBACK TO SAVEPOINT extension")
-            return _ABSENT
+        connection.run_script(_CREATE)
         row = connection.execute(_FIND).fetchone()
     if row is None:
         return _ABSENT
     schema, version = row
     numbers = tuple(int(number) for number in version.split(".")[:2])
     if numbers < _MIN_VERSION:
-        found = ".".join(map(str, numbers))
-        return f"semantic search in PostgreSQL needs pgvector 0.7 or newer, but the database has {found}"
+        return f"semantic search in PostgreSQL needs pgvector 0.7 or newer, but the database has {version}"
     doubled = schema.replace('"', '""')
     return VectorExtension(f'"{doubled}"', numbers)
 

@@ -165,12 +165,13 @@ def compile_tsquery(
     phrases of several words."""
 
     def compile_part(part: Expression) -> str:
+        if isinstance(part, Word):
+            return _compile_word(part.alternatives, restriction & phrases if " " in part.text else restriction)
         return compile_tsquery(part, restriction, title, phrases)
 
     match expression:
-        case Word(text=text, alternatives=alternatives):
-            where = restriction & phrases if " " in text else restriction
-            return _join([_compile_phrase(phrase, where) for phrase in alternatives], "|")
+        case Word():
+            return compile_part(expression)
         case Title(word=word):
             return compile_tsquery(word, restriction & title)
         case AnyOf(parts=parts):
@@ -204,12 +205,12 @@ def words_of(match: str) -> list[str]:
 
 # Once for all sources of a search.
 @lru_cache(maxsize=512)
-def _phrase_tokens(tokens: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple([clip_lexeme(token) for token in index_tokens(" ".join(tokens))])
+def _compile_word(alternatives: tuple[Phrase | Prefix, ...], where: Restriction) -> str:
+    return _join([_compile_phrase(phrase, where) for phrase in alternatives], "|")
 
 
 def _compile_phrase(phrase: Phrase | Prefix, where: Restriction) -> str:
-    tokens = _phrase_tokens(phrase.tokens)
+    tokens = [clip_lexeme(token) for token in index_tokens(" ".join(phrase.tokens))]
     if not tokens or where.is_empty:
         return NOTHING
     # What follows a lexeme: a star if words may begin with it, which only the last one of a phrase can have, and the

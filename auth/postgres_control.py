@@ -157,7 +157,6 @@ class PostgresControlDatabase:
     async def open(
         cls, options: ConnectionOptions, lock_timeout_s: float, *, waits_for_servers: bool = False
     ) -> AsyncIterator[Self]:
-        """Connects, and creates or migrates the tables."""
         threads = ConnectionThreads(options, _THREADS, "control")
         database = cls(threads, lock_timeout_s, waits_for_servers)
         try:

@@ -186,7 +186,6 @@ class PostgresConnection:
 
     @property
     def is_due(self) -> bool:
-        """Whether the connection should be replaced before the next transaction."""
         return self.is_closed or time.monotonic() >= self._expires_at
 
     def run(self, transaction: Transaction, work: Callable[[Self], T]) -> T:
@@ -195,7 +194,6 @@ class PostgresConnection:
         return self.run_and_commit(work)
 
     def run_and_commit(self, work: Callable[[Self], T]) -> T:
-        """Runs the work in the transaction that was begun."""
         try:
             result = work(self)
         except BaseException:
@@ -261,7 +259,6 @@ class PostgresConnection:
                 self.run_script(f"CLOSE {cursor}")
 
     def _statement(self, sql: str, parameters: Parameters) -> tuple[Statement, Sequence[Any]]:
-        """Returns the statement and its arguments."""
         return plain_statement(sql), parameters
 
     def run_script(self, sql: str) -> str:

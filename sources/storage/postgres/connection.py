@@ -56,7 +56,6 @@ _ItemRow = Mapping[str, SqlValue]
 
 
 def _batches(rows: Iterable[_ItemRow]) -> Iterator[list[_ItemRow]]:
-    """Yields the rows of one statement at a time."""
     batch: list[_ItemRow] = []
     chars = 0
     for row in rows:
@@ -471,7 +470,6 @@ class JobThreads(ConnectionThreads):
                 is_lost = is_connection_lost(error)
 
     async def close(self) -> None:
-        """Stops running jobs and closes the connections."""
         for job in list(self._running):
             job.stop()
         await asyncio.to_thread(self.close_now, _CLOSE_MAX_S)

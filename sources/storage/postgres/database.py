@@ -191,7 +191,6 @@ class PostgresDatabase:
 
     @property
     def is_open(self) -> bool:
-        """Whether the tenant is known."""
         return self._tenant is not None
 
     async def write(self, source: str, index: TextIndex, work: LibraryWork[T], extra_ms: int = 0) -> T:
@@ -214,7 +213,6 @@ class PostgresDatabase:
         return await self._run(source, work, _VECTORS_MAX_MS, "vectors")
 
     def has_new_writes(self) -> bool:
-        """Whether there were writes since the last call."""
         is_new, self._has_new_writes = self._has_new_writes, False
         return is_new
 
@@ -244,7 +242,6 @@ class PostgresDatabase:
         return await self.read(_SOURCE, lambda connection: int(connection.execute(sql).fetchall()[0][0]))
 
     async def vector_extension(self) -> VectorExtension:
-        """Raises SemanticUnavailable if the server has no pgvector."""
         known = self._options.extension
         if not known.is_current:
             await self._options.prepare()
@@ -327,7 +324,6 @@ class PostgresDatabase:
         return LibraryTransaction(**limits, tenant=tenant, mode=mode, has_role=has_role, known_version=known_version)
 
     async def _open(self, source: str) -> str:
-        """Concurrent callers wait for the first."""
         async with self._opening:
             if self._tenant is not None:
                 return self._tenant

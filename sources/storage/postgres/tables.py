@@ -97,7 +97,6 @@ def _item_table(name: str, *columns: str) -> tuple[str, ...]:
 
 
 def kind_table(kind: Kind) -> tuple[str, ...]:
-    """Returns the table of a kind, as it is declared."""
     return _item_table(kind.source, *column_definitions(kind))
 
 
@@ -204,7 +203,6 @@ LIBRARY_STATEMENTS = (
 
 
 def vectors_table(vector_type: str) -> tuple[str, ...]:
-    """The table of vectors, which needs pgvector."""
     columns = (
         "kind SMALLINT NOT NULL",
         "id INTEGER NOT NULL",

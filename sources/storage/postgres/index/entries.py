@@ -266,7 +266,6 @@ class IndexState(Struct, frozen=True):
 
     @classmethod
     def of(cls, version: str, is_small: bool, rows: str, segment_version: str | None) -> Self:
-        """The arguments are `STATE_COLUMNS`."""
         return cls(version, is_small, decode_counts(rows) if is_small else {}, segment_version)
 
 

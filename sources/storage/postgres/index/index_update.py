@@ -49,7 +49,6 @@ _TABLES = tuple(table for tables in segmented_tables(POSTGRES).values() for tabl
 
 
 async def reindex_library(database: "PostgresDatabase") -> dict[str, int]:
-    """Returns the number of entries by collection."""
 
     def remove_unused(connection: LibraryConnection) -> None:
         # Words, which the entries of the batches add again, and entries without a row.
@@ -251,7 +250,6 @@ def index_changes(connection: LibraryConnection, changes: Mapping[str, Collectio
 
 
 def index_all(connection: LibraryConnection) -> None:
-    """Makes the full-text entries of all rows of a library that has none."""
     tables = (*TABLE_ENTRIES, "conversations", "messages", "media")
     rowids = {table: [rowid for (rowid,) in connection.execute(f"SELECT id FROM {table}")] for table in tables}
     index_changes(connection, rowids)

@@ -70,13 +70,11 @@ def trigram_query(text: str) -> str | None:
 
 
 def has_trigrams(connection: LibraryConnection) -> bool:
-    """Whether the index is complete."""
     row = connection.execute(_STATE).fetchone()
     return row is not None and row[0] == _COMPLETE
 
 
 def index_trigrams(connection: LibraryConnection, rowids: Collection[int]) -> None:
-    """Makes the trigrams of these messages again."""
     tenant = connection.tenant or ""
     remaining = iter(sorted(rowids))
     while batch := list(islice(remaining, _BATCH_ROWS)):
@@ -97,8 +95,6 @@ def _trigrams(text: str) -> list[str]:
 
 
 class TrigramIndexBuilder(IndexTask):
-    """Builds the index of one library in the background."""
-
     def __init__(self, database: "PostgresDatabase") -> None:
         super().__init__(database)
         self._checked_at = float("-inf")
@@ -221,7 +217,6 @@ def find(connection: LibraryConnection, search: MessageSearch, *, is_agent: bool
 def _candidates(
     connection: LibraryConnection, where: SqlFilter, text: str, titled: set[int]
 ) -> Iterator[list[_Message]]:
-    """Yields the messages that may contain the text, newest first."""
     condition = _column_may_contain("m.content", text) if text else SqlFilter()
     if titled:
         ids = SqlFilter(("m.conversation_id = ANY(CAST(? AS BIGINT[]))",), (sorted(titled),))  # type: ignore[arg-type]

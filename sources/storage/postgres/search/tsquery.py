@@ -50,7 +50,6 @@ IndexedColumn = tuple[Sequence[str], str, str]
 
 
 def make_tsvector(columns: Iterable[IndexedColumn], prefix: str) -> str:
-    """Returns a tsvector in its text form. `prefix` is put before each lexeme."""
     positions: dict[str, list[str]] = {}
     start = 0
     for tokens, label, field_prefix in columns:
@@ -123,7 +122,6 @@ TENANT_MARK = "\x01"
 
 
 def tsquery(expression: str = "?") -> str:
-    """The SQL expression of a compiled query."""
     return f"CAST(replace({expression}, chr(1), current_setting('{TENANT_SETTING}')) AS TSQUERY)"
 
 

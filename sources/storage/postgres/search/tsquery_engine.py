@@ -55,7 +55,6 @@ class EntrySql(TierSql, frozen=True):
         return connection.execute(*self.select_candidates(limit, offset, items_max)).fetchall()
 
     def page_key(self, *page: int) -> Hashable:
-        """What a transaction knows the candidates of a page by."""
         return self.target.index.table, self.tier, self.filter, self.item_bits, self.boost, self.skipped, page
 
     def select_candidates(self, limit: int, offset: int, items_max: int) -> Statement:
@@ -259,7 +258,6 @@ class TsqueryEngine:
         return partial(_compile, target.index.table, columns)
 
     def scale_ranks(self, best: float, worst: float, ranks: Sequence[float | None]) -> Sequence[float]:
-        """Returns ranks divided by the best one."""
         return [(worst if rank is None else rank) / best if best else 0.0 for rank in ranks]
 
     def both(self, one: str, other: str) -> str:

@@ -140,7 +140,6 @@ class KnownExtension(Struct):
 
 
 def require_extension(found: VectorExtension | str) -> VectorExtension:
-    """Raises SemanticUnavailable with the reason."""
     if isinstance(found, str):
         raise SemanticUnavailable(found)
     return found
@@ -289,7 +288,6 @@ def clear_vectors(connection: PostgresConnection) -> None:
 
 
 def has_queue(connection: PostgresConnection) -> bool:
-    """Whether rows of the library need vectors."""
     return connection.execute("SELECT 1 FROM vector_queue LIMIT 1").fetchone() is not None
 
 
@@ -502,7 +500,6 @@ def start_build(connection: LibraryConnection, min_passages: int, owner: str) ->
 
 
 def find_missing(connection: LibraryConnection, min_passages: int) -> HnswIndex | None:
-    """Returns an index that would help and does not exist."""
     state = read_state(connection)
     if state is None or not min_passages or is_held(connection, _LEASE_NAME):
         return None
@@ -516,7 +513,6 @@ def find_missing(connection: LibraryConnection, min_passages: int) -> HnswIndex 
 
 
 def finish_build(index: HnswIndex, owner: str, connection: PostgresConnection) -> None:
-    """Lets searches use the index."""
     state = read_state(connection)
     if state is not None:
         save_state(connection, replace(state, indexes=(*state.indexes, (index.model, index.kind))))

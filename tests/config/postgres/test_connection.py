@@ -54,6 +54,14 @@ def test_rows_are_read_as_with_sqlite(connection: PostgresConnection) -> None:
     assert words(connection) == ["one", "two", "three", "four"]
 
 
+def test_more_rows_than_a_socket_accepts_at_once_are_written(connection: PostgresConnection) -> None:
+    rows = [(number, "x" * 100_000) for number in range(200)]
+
+    connection.run(WRITING, lambda db: db.executemany("INSERT INTO words VALUES (?, ?)", rows))
+
+    assert connection.run(READING, lambda db: db.execute("SELECT count(*) FROM words").fetchone()) == (200,)
+
+
 def test_tables_of_any_columns_are_read_in_batches(connection: PostgresConnection, database_url: str) -> None:
     with closing(PostgresConnection.connect(ConnectionOptions(url=database_url, statement_cache=AUTOMATIC))) as other:
 

@@ -190,16 +190,13 @@ class PostgresConnection:
 
     def run(self, transaction: Transaction, work: Callable[[Self], T]) -> T:
         """Runs the work in a transaction, which is committed unless the work raises."""
-        self.begin(transaction)
-        return self.run_and_commit(work)
-
-    def run_and_commit(self, work: Callable[[Self], T]) -> T:
         try:
+            self.begin(transaction)
             result = work(self)
+            self.commit()
         except BaseException:
             self.rollback()
             raise
-        self.commit()
         return result
 
     def begin(self, transaction: Transaction) -> str:
@@ -435,17 +432,19 @@ class ConnectionThreads:
                 connection.begin(transaction)
             except driver_errors() as error:
                 if not is_connection_lost(error):
-                    connection.rollback()
                     raise
             else:
-                return connection.run_and_commit(work)
+                result = work(connection)
+                connection.commit()
+                return result
         # The server may have been restarted since the last transaction. Nothing was done in this one yet.
         with self.connection(is_new=True) as connection:
             return connection.run(transaction, work)
 
     @contextmanager
     def connection(self, *, is_new: bool = False) -> Iterator[PostgresConnection]:
-        """Opened if none is idle, and closed when it was lost or has been used for long."""
+        """Opened if none is idle, and closed when it was lost or has been used for long. Rolled back after any error,
+        even of the begin or the commit: what runs next may be for another user."""
         connection = None if is_new else self._take_idle()
         if connection is not None and connection.is_due:
             connection.close()
@@ -453,6 +452,9 @@ class ConnectionThreads:
         connection = connection or self._connect()
         try:
             yield connection
+        except BaseException:
+            connection.rollback()
+            raise
         finally:
             if connection.is_closed:
                 connection.close()

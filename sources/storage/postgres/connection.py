@@ -253,7 +253,8 @@ class LibraryConnection(PostgresConnection):
         self.add_changes(table, (rowid,))
 
     def run_job(self, job: LibraryJob[T], transaction: Transaction) -> T:
-        """Runs the work of a job and commits it. The commit cannot be interrupted."""
+        """Runs the work of a job and commits it. The commit cannot be interrupted. After an error, the caller rolls
+        back."""
         self.job, self.changes, self._rows, self._parameters, self._next_ids = job, {}, [], {}, {}
         job.set_connection(self)
         try:
@@ -268,11 +269,8 @@ class LibraryConnection(PostgresConnection):
             self._send_pending()
             job.set_connection(None)
             self.commit_job(transaction)
-        except BaseException as error:
-            self.rollback()
-            if isinstance(error, PendingConflict):
-                raise Conflict(str(error)) from None
-            raise
+        except PendingConflict as error:
+            raise Conflict(str(error)) from None
         finally:
             job.set_connection(None)
             self.job = None

@@ -247,3 +247,20 @@ def test_an_answer_that_asyncpg_does_not_expect_counts_as_a_lost_connection() ->
     """Seen after kill -9 of the server: a part of an answer had arrived."""
     with pytest.raises(DatabaseUnavailable), postgres_errors():
         raise asyncpg.InternalClientError("got result for unknown protocol state 12")
+
+
+def test_interrupted_begin_or_commit_is_rolled_back(database_url: str) -> None:
+    class Slow(Transaction, frozen=True):
+        def begin(self) -> str:
+            return f"{super().begin()}; SELECT pg_sleep(60)"
+
+    threads = ConnectionThreads(ConnectionOptions(url=database_url), 1, "test")
+    try:
+        with pytest.raises(StatementInterrupted):
+            threads.submit(Slow(statement_timeout_ms=20), lambda db: db.execute("SELECT 1")).result()
+        with pytest.raises(StatementInterrupted):
+            threads.submit(READING, lambda db: db.interrupt()).result()
+
+        assert threads.submit(READING, lambda db: db.execute("SELECT 1").fetchall()).result() == [(1,)]
+    finally:
+        threads.close_now()

@@ -173,7 +173,7 @@ class PostgresConnection:
             connection = cls(loop.run_until_complete(_connect(options)), loop, options)
         except BaseException as error:
             POSTGRES_EVENTS.add("refused")
-            loop.close()
+            _close_loop(loop)
             if isinstance(error, TimeoutError):  # not that of the work
                 raise ConnectionError("connecting to PostgreSQL took too long") from error
             raise
@@ -274,12 +274,10 @@ class PostgresConnection:
         try:
             if not self.is_closed:
                 self._loop.run_until_complete(self._connection.close(timeout=_CLOSE_TIMEOUT_S))
-            else:  # lets what asyncpg has cancelled end
-                self._loop.run_until_complete(asyncio.sleep(0))
         except driver_errors():  # the server may be gone
             self._connection.terminate()
         finally:
-            self._loop.close()
+            _close_loop(self._loop)
 
     def wait(self, operation: Coroutine[Any, Any, T]) -> T:
         """Runs an operation of asyncpg to its end, or until it is interrupted."""
@@ -322,6 +320,12 @@ class PostgresConnection:
         self._connection.terminate()
 
 
+def _close_loop(loop: asyncio.AbstractEventLoop) -> None:
+    # Lets what asyncpg has cancelled end, and a connection that it has ended close its socket.
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+
+
 async def _connect(options: ConnectionOptions) -> "asyncpg.Connection[Any]":
     """Planning the statement of a search takes the server five times as long as running it, so statements should stay
     prepared. A pooler that shares connections may not support that. It has process ids of its own for cancelling."""
@@ -351,7 +355,11 @@ async def _connect(options: ConnectionOptions) -> "asyncpg.Connection[Any]":
     connection = await connect(statement_cache)
     if is_automatic:
         is_own = f"SELECT WHERE pg_backend_pid() = {connection.get_server_pid():d}"
-        status = await connection.execute(is_own, timeout=options.connect_timeout_s)
+        try:
+            status = await connection.execute(is_own, timeout=options.connect_timeout_s)
+        except BaseException:
+            connection.terminate()
+            raise
         wanted = _STATEMENT_CACHE if status == "SELECT 1" else 0
         if wanted != statement_cache:
             await connection.close(timeout=_CLOSE_TIMEOUT_S)

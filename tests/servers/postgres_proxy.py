@@ -27,6 +27,8 @@ class CommitProxy:
         self._mark = b""
         self._answers = asyncio.Event()
         self._answers.set()
+        # Falls silent when a client sends this text.
+        self.silent_at = b""
         self.url = url
 
     def lose_next(self, loss: Loss, after: bytes) -> None:
@@ -60,6 +62,8 @@ class CommitProxy:
             while data := await client.read(_READ_BYTES):
                 is_marked = is_marked or bool(self._mark and self._mark in data)
                 is_commit = _COMMIT in data
+                if self.silent_at and self.silent_at in data:
+                    self._answers.clear()
                 if is_commit and is_marked and self._loss is not None:
                     await self._lose(data, server, to_server, responses)
                     break

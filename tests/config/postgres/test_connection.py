@@ -264,3 +264,19 @@ def test_interrupted_begin_or_commit_is_rolled_back(database_url: str) -> None:
         assert threads.submit(READING, lambda db: db.execute("SELECT 1").fetchall()).result() == [(1,)]
     finally:
         threads.close_now()
+
+
+async def test_connection_that_fails_while_it_is_opened_is_closed(database_url: str) -> None:
+    sessions = "SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE datname = current_database()"
+    async with CommitProxy(database_url).running() as proxy:
+        proxy.silent_at = b"pg_backend_pid"
+        options = ConnectionOptions(url=proxy.url, statement_cache=AUTOMATIC, connect_timeout_s=1.0)
+        with pytest.raises(DatabaseUnavailable) as raised, postgres_errors():
+            await asyncio.to_thread(PostgresConnection.connect, options)
+        observer = await asyncpg.connect(database_url)
+        async with asyncio.timeout(FAILS_AFTER_S):
+            while await observer.fetchval(sessions) > 1:
+                await asyncio.sleep(0.01)
+        await observer.close()
+
+    assert isinstance(raised.value.__cause__, ConnectionError)  # keeps the frames, and what they refer to

@@ -401,6 +401,7 @@ _RETRY_PAUSE_S = 0.05
 _RETRY_MAX_S = 3.0
 _RETRY_SHARE = 0.5
 _CLOSE_MAX_S = 5.0
+_STOPPING = "the server is stopping"
 
 
 class JobThreads(ConnectionThreads):
@@ -410,7 +411,7 @@ class JobThreads(ConnectionThreads):
         super().__init__(options, count, "library", LibraryConnection.connect)
         self.jobs = jobs
         self._lane_max = lane_max
-        self._running: set[LibraryJob[Any]] = set()
+        self._results: dict[LibraryJob[Any], asyncio.Future[Any]] = {}
 
     async def run_job(
         self,
@@ -426,22 +427,23 @@ class JobThreads(ConnectionThreads):
         """Runs the work in the transaction that `transaction` returns for the remaining milliseconds. With `gives_up`,
         the caller times out even if the server is still stopping the statement; a writer must learn the outcome."""
         if self.is_closed:
-            raise Unavailable("the server is stopping")
+            raise Unavailable(_STOPPING)
         job = LibraryJob(work, limit_s, is_repeatable=is_repeatable)
-        self._running.add(job)
+        result: asyncio.Future[T] = self.jobs.submit(
+            user_id,
+            lane,
+            job,
+            partial(self._run_job, job, transaction),
+            self._hand_over,
+            lambda _: job.stop(),
+            lane_max=self._lane_max,
+            gives_up=gives_up,
+        )
+        self._results[job] = result
         try:
-            return await self.jobs.submit(
-                user_id,
-                lane,
-                job,
-                partial(self._run_job, job, transaction),
-                self._hand_over,
-                lambda _: job.stop(),
-                lane_max=self._lane_max,
-                gives_up=gives_up,
-            )
+            return await result
         finally:
-            self._running.discard(job)
+            del self._results[job]
 
     def _hand_over(self, work: tuple[asyncio.Future[T], Callable[[], T]]) -> None:
         self.start(partial(_run_and_settle, *work))
@@ -468,8 +470,12 @@ class JobThreads(ConnectionThreads):
                 is_lost = is_connection_lost(error)
 
     async def close(self) -> None:
-        for job in list(self._running):
+        self.is_closed = True
+        for job, result in self._results.items():
             job.stop()
+            # The threads may have ended when it is its turn.
+            if job.due == float("inf") and not result.done():
+                result.set_exception(Unavailable(_STOPPING))
         await asyncio.to_thread(self.close_now, _CLOSE_MAX_S)
 
 

@@ -81,6 +81,22 @@ async def test_no_call_waits_for_a_background_job(open_engine: OpenEngine) -> No
             await background
 
 
+async def test_calls_that_wait_while_the_engine_is_closed_get_an_answer(
+    open_engine: OpenEngine, database_url: str
+) -> None:
+    async with open_engine(options={"connections": 1}) as (engine, libraries), libraries.library("ada") as ada:
+        await _notes(ada)
+        database = await engine._database(libraries.context("ada").user_id)
+        calls = [asyncio.create_task(database.read("notes", _sleep)) for _ in range(4)]
+        while not await _count(database_url, "query LIKE '%pg_sleep%' AND state = 'active'"):
+            await asyncio.sleep(0.01)
+        await engine.close()
+        _, waiting = await asyncio.wait(calls, timeout=20)
+
+    assert not waiting
+    assert [type(call.exception()) for call in calls] == [SourceTimeout] + [Unavailable] * 3
+
+
 async def test_a_read_ends_at_its_deadline_and_its_statement_is_cancelled(
     open_engine: OpenEngine, database_url: str
 ) -> None:

@@ -1,8 +1,8 @@
 """A connection to PostgreSQL that is synchronous for its caller, like one of SQLite.
 
-It belongs to a thread and has an event loop of its own, on which asyncpg runs. Work is done in transactions. Each
-begins with one message that also sets its time limits and the search path: with SET LOCAL, which ends with the
-transaction, so that a connection pooler can give the server's connection to another client afterwards.
+It is used by one thread at a time and has an event loop of its own, on which asyncpg runs. Work is done in
+transactions. Each begins with one message that also sets its time limits and the search path: with SET LOCAL, which
+ends with the transaction, so that a connection pooler can give the server's connection to another client afterwards.
 """
 
 import asyncio
@@ -263,7 +263,8 @@ class PostgresConnection:
         return self.wait(self._connection.execute(sql))
 
     def interrupt(self) -> None:
-        """Stops the current transaction: its running statement and all others fail. Can be called from any thread."""
+        """Stops the current transaction: its running statement and all others fail. Can be called from any thread, but
+        not during the commit, whose outcome would be unknown."""
         with self._guard:
             self._is_interrupted = True
             if self._task is not None:

@@ -72,7 +72,7 @@ _VECTORS_MAX_MS = 120_000
 
 
 class PostgresOptions(ConnectionOptions, frozen=True, kw_only=True):
-    """`connections` is the number of threads, each of which has one connection."""
+    """`connections` is the number of threads, each of which uses at most one connection."""
 
     connections: int = 9
     lock_timeout_ms: int = 2_000

@@ -85,6 +85,7 @@ def decode_rows(text: str | None) -> Sequence[Row]:
 
 # A server that does not answer must not hold up the end of the process.
 _CLOSE_TIMEOUT_S = 2.0
+_CANCEL_MAX_S = 1.0
 
 
 # Prepares statements unless there is a connection pooler.
@@ -268,7 +269,7 @@ class PostgresConnection:
         with self._guard:
             self._is_interrupted = True
             if self._task is not None:
-                self._loop.call_soon_threadsafe(self._task.cancel)
+                self._loop.call_soon_threadsafe(self._cancel, self._task)
 
     def close(self) -> None:
         POSTGRES_EVENTS.add("closed")
@@ -309,10 +310,16 @@ class PostgresConnection:
                 self._task = None
         return result
 
+    def _cancel(self, task: asyncio.Task[Any]) -> None:
+        task.cancel()
+        # While asyncpg waits for the server to accept more rows, it ignores the cancellation: it would wait for ever.
+        self._loop.call_later(_CANCEL_MAX_S, self._give_up, task)
+
     def _give_up(self, task: asyncio.Task[Any]) -> None:
         """The server stops a statement that takes too long, but only if it is alive and can be reached."""
-        self._lose()
-        task.cancel()
+        if not task.done():
+            self._lose()
+            task.cancel()
 
     def _lose(self) -> None:
         if not self._is_lost:

@@ -280,3 +280,30 @@ async def test_connection_that_fails_while_it_is_opened_is_closed(database_url: 
         await observer.close()
 
     assert isinstance(raised.value.__cause__, ConnectionError)  # keeps the frames, and what they refer to
+
+
+async def test_interruption_while_many_rows_are_sent_ends_the_statement(
+    connection: PostgresConnection, database_url: str
+) -> None:
+    rows = [(number, "x" * 100_000) for number in range(200)]
+    insert = "INSERT INTO words SELECT CAST(? AS BIGINT), CAST(? AS TEXT) FROM pg_catalog.pg_advisory_xact_lock(7)"
+    waits = "SELECT count(*) FROM pg_catalog.pg_locks WHERE NOT granted"
+    observer = await asyncpg.connect(database_url)
+    async with observer.transaction():
+        await observer.execute("SELECT pg_advisory_xact_lock(7)")
+        writing = asyncio.ensure_future(
+            asyncio.to_thread(
+                connection.run, Transaction(schema="florilegium"), lambda db: db.executemany(insert, rows)
+            )
+        )
+        while not await observer.fetchval(waits):
+            await asyncio.sleep(0.01)
+        connection.interrupt()
+        ended, _ = await asyncio.wait([writing], timeout=FAILS_AFTER_S)
+    await observer.close()
+    if connection._task is not None:
+        connection._loop.call_soon_threadsafe(connection._give_up, connection._task)
+    await asyncio.wait([writing])
+
+    assert ended, "the connection was still waiting"
+    assert isinstance(writing.exception(), StatementInterrupted | asyncpg.PostgresError | OSError)

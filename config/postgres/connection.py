@@ -398,7 +398,7 @@ class ConnectionThreads:
         self._lock = threading.Lock()
         # Most recently used last.
         self._idle: list[PostgresConnection] = []
-        # None ends the threads.
+        # None ends a thread.
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self.is_closed = False
         # A process that exits without closing must not wait for its connections.
@@ -428,17 +428,13 @@ class ConnectionThreads:
         return future
 
     def start(self, task: Task) -> None:
-        """While the threads end, a task still runs if one of them starts it."""
+        """Tasks are run in order, until the threads have ended."""
         self._tasks.put(task)
 
     def _run_tasks(self) -> None:
-        while (task := self._tasks.get()) is not None or not self._tasks.empty():
-            if task is None:  # a task was started meanwhile
-                self._tasks.put(None)
-                continue
+        while (task := self._tasks.get()) is not None:
             task()
             del task  # it refers to the result, with the texts of all hits
-        self._tasks.put(None)
         while (connection := self._take_idle()) is not None:
             connection.close()
 
@@ -489,7 +485,8 @@ class ConnectionThreads:
         """Waits for the tasks, and lets the threads close the connections."""
         with self._lock:
             self.is_closed = True
-        self._tasks.put(None)
+        for _ in self._threads:
+            self._tasks.put(None)
         due = None if limit_s is None else time.monotonic() + limit_s
         for thread in self._threads:
             thread.join(None if due is None else max(0.0, due - time.monotonic()))

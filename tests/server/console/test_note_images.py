@@ -211,7 +211,11 @@ async def test_images_of_a_followed_vault_are_shown_to_their_owner_only(tmp_path
         async with asyncio.timeout(60):
             while not (notes := (await api.get("/api/v1/library/items?source=notes")).json()["items"]):
                 await asyncio.sleep(0.05)
-        [address] = re.findall(r'<img src="([^"]+)"', await page_of(api, notes[0]["uri"].removeprefix("notes://")))
+            # Images are stored after their note.
+            note = notes[0]["uri"].removeprefix("notes://")
+            while not (addresses := re.findall(r'<img src="([^"]+)"', await page_of(api, note))):
+                await asyncio.sleep(0.05)
+        [address] = addresses
         own, others = await api.get(address), await api.get(address, "ben")
         (vault / "Ship.md").unlink()
         async with asyncio.timeout(60):

@@ -24,7 +24,7 @@ from sources.importers.engine.events import (
     SkippedItem,
     kind_of,
 )
-from sources.importers.engine.files import collected_doubts
+from sources.importers.engine.files import collected_doubts, describe_read_error
 from sources.importers.engine.limits import ImportLimits
 
 
@@ -82,7 +82,7 @@ class BatchReader:
             except FlorilegiumError as error:
                 batch.failure = error.message
             except OSError as error:
-                batch.failure = f"cannot be read: {error.strerror or 'disk error'}"
+                batch.failure = describe_read_error(error)
         batch.reports += doubts
         return batch
 

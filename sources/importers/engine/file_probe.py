@@ -13,7 +13,7 @@ from msgspec import Struct
 from config.errors import InvalidParams, NotFound, TooLarge
 from sources.importers.engine.archives import SIMPLE_METHODS, entry_start, is_zip, open_archive
 from sources.importers.engine.confined_files import open_file, open_folder
-from sources.importers.engine.files import is_text
+from sources.importers.engine.files import describe_read_error, is_text
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.table_reader import TableSpec, table_columns
 
@@ -121,7 +121,7 @@ def probe_file(path: Path, limits: ImportLimits) -> FileProbe:
 
 
 def is_link(path: Path) -> bool:
-    """Unlike `Path.is_symlink`, returns False for what cannot be looked at; opening it says why."""
+    """Unlike `Path.is_symlink`, returns False if the path cannot be examined; opening it fails with the reason."""
     return os.path.islink(path)  # noqa: PTH114 - see above
 
 
@@ -151,7 +151,7 @@ def files_in(folder: Path, skipped: dict[Path, str] | None = None) -> Iterator[P
                     elif entry.is_file(follow_symlinks=False):
                         files.append(path)
         except OSError as error:
-            skipped[parent] = f"cannot be read: {error.strerror or 'disk error'}"
+            skipped[parent] = describe_read_error(error)
         yield from sorted(files)
         # In reverse, because the last one is taken next.
         pending += sorted(folders, reverse=True)

@@ -163,6 +163,10 @@ def file_key(path: Path, limits: ImportLimits) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
+def describe_read_error(error: OSError) -> str:
+    return f"cannot be read: {error.strerror or 'disk error'}"
+
+
 def file_size(path: Path) -> int:
     """Returns the size in bytes, or 0 if the file has disappeared."""
     try:

@@ -116,6 +116,10 @@ class FileImporter(Importer):
     def read_file(self, file: InputFile) -> Events:
         """Yields the contents, as `read` does."""
 
+    def unused_files(self, count: int) -> list[SkippedItem]:
+        """Reports files of an export that the format does not read."""
+        return [SkippedItem(f"file not used by {self.name}")] * count
+
 
 class ExportImporter(FileImporter):
     """Reads exports that consist of JSON files with objects, which reports call by `noun`: a zip, the folder it was
@@ -140,7 +144,7 @@ class ExportImporter(FileImporter):
         if file.is_zip:  # of a folder, the discovery reports files that are not used
             with file.open_archive() as archive:
                 unused = [name for name in archive.names if is_visible(name) and not self.is_export_file(name)]
-            yield from [SkippedItem(f"file not used by {self.name}")] * len(unused)
+            yield from self.unused_files(len(unused))
 
     def reads_from_folder(self, name: str) -> bool:
         return is_in_unpacked_export(name, self.is_export_file)

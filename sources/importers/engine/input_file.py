@@ -141,7 +141,7 @@ class FileTree(ABC):
         self._entries = entries
         self.limits = limits
         self.names = tuple(entries)
-        # What no importer read is reported.
+        # Files that an importer has not read, which it reports.
         self.unread = set(entries)
 
     def __contains__(self, name: object) -> bool:
@@ -190,7 +190,7 @@ class FolderTree(FileTree):
         except TooLarge as error:
             raise InvalidParams(error.message) from error
         except OSError as error:
-            raise InvalidParams(f"cannot be read: {error.strerror or 'disk error'}") from error
+            raise InvalidParams(files.describe_read_error(error)) from error
         self._bytes_read += files.file_size(path)
         self._progress(self._bytes_read)
         return data

@@ -10,7 +10,7 @@ from config.errors import InvalidParams, TooLarge
 from sources.drafts import UpsertOutcome
 from sources.importers.engine.archives import open_archive
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import read_bytes
+from sources.importers.engine.files import describe_read_error, read_bytes
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.png_texts import SIGNATURE, require_complete
 from sources.importers.engine.table_reader import require_readable
@@ -167,7 +167,7 @@ def find_damage(probe: FileProbe, limits: ImportLimits) -> str | None:
         # A PNG or JSON file that is too large to check is not damaged; an oversized archive is rejected.
         return error.message if probe.is_zip else None
     except OSError as error:
-        return f"cannot be read: {error.strerror or 'disk error'}"
+        return describe_read_error(error)
     return None
 
 

@@ -90,7 +90,7 @@ class MarkdownImporter(FileImporter):
                     except (InvalidParams, TooLarge) as error:
                         yield FailedItem(name, error.message)
                     except OSError as error:
-                        yield FailedItem(name, f"cannot be read: {error.strerror or 'disk error'}")
+                        yield FailedItem(name, files.describe_read_error(error))
                 else:
                     yield _NOT_A_NOTE
                 bytes_read += files.file_size(note)

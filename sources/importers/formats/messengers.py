@@ -331,7 +331,7 @@ class SlackImporter(FileImporter):
     def read_file(self, file: InputFile) -> Events:
         with file.open_tree() as tree:
             yield from _SlackExport(tree).read()
-            yield from [SkippedItem(f"file not used by {self.name}")] * len(tree.unread)
+            yield from self.unused_files(len(tree.unread))
 
 
 class _SlackExport:
@@ -504,7 +504,7 @@ class DiscordImporter(FileImporter):
                     raise InvalidParams("package: expected folders with messages.json, found none")
                 for folder, name in channels.items():
                     yield from report_failure(name, _read_own_messages(tree, folder, name, author))
-                yield from [SkippedItem(f"file not used by {self.name}")] * len(tree.unread)
+                yield from self.unused_files(len(tree.unread))
             return
         limits = file.limits
         with file.open() as opened:

@@ -302,7 +302,7 @@ class OmnivoreImporter(FileImporter):
                         yield ImportedMedia(_omnivore_media_draft(tree, folder, page))
                     except InvalidParams as error:
                         yield FailedItem(f"{name}, page {number}", error.message)
-            yield from [SkippedItem(f"file not used by {self.name}")] * len(tree.unread)
+            yield from self.unused_files(len(tree.unread))
 
 
 def _omnivore_media_draft(tree: FileTree, folder: str, page: Fields) -> MediaDraft:

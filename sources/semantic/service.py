@@ -291,10 +291,7 @@ class SemanticService:
         if isinstance(model, LocalQueries) and not model.is_loaded:
             reason = "the model is being loaded"
         self._failures[key] = reason
-        _, callers = self._waiting.pop(key)
-        for caller in callers:
-            if not caller.done():
-                caller.set_exception(SemanticUnavailable(reason))
+        self._end_waits(key, SemanticUnavailable(reason))
 
     def _finish(self, key: tuple[str, str], task: asyncio.Task[bytes]) -> None:
         del self._running[key]
@@ -305,16 +302,21 @@ class SemanticService:
         elif isinstance(error, SemanticUnavailable):
             # Callers that timed out were already given a reason, which is more useful than that the query was dropped.
             self._failures.setdefault(key, error.reason)
+        self._end_waits(key, error or task.result())
+
+    def _end_waits(self, key: tuple[str, str], outcome: bytes | BaseException) -> None:
+        """Answers the callers that wait for the vector of a query, if there are any."""
         if key not in self._waiting:
             return
         timer, callers = self._waiting.pop(key)
         timer.cancel()
         for caller in callers:
-            if not caller.done():
-                if error is None:
-                    caller.set_result(task.result())
-                else:
-                    caller.set_exception(error)
+            if caller.done():  # it was cancelled
+                continue
+            if isinstance(outcome, BaseException):
+                caller.set_exception(outcome)
+            else:
+                caller.set_result(outcome)
 
     def _query_model(self, model_id: str) -> _QueryModel:
         model = self._query_models.get(model_id)

@@ -256,14 +256,19 @@ _DECOMPOSED = {
     "\u0a5e\u0e33\u0eb3"
 }
 _DECOMPOSED_LETTER = re.compile(f"[{''.join(_DECOMPOSED)}]")
-_DECOMPOSED_OF_BLOCK = {block: [letter for letter in _DECOMPOSED if ord(letter) >> 8 == block] for block in range(256)}
+# By the block of Unicode that they are in, which has the letters of one script or of a few.
+_DECOMPOSED_OF_BLOCK = {
+    block: [letter for letter in _DECOMPOSED if ord(letter) >> 8 == block]
+    for block in {ord(letter) >> 8 for letter in _DECOMPOSED}
+}
 
 
 def _trace_composition(text: str, composed: str) -> _Replacements:
     first = _DECOMPOSED_LETTER.search(text)
     if first is not None:
-        # Those of one script: a letter at a time, they are found much faster than with a regular expression of all.
-        replaced, places = text, list[tuple[int, int, int]]()
+        # Finding one letter of the block after the other is much faster than a regular expression for all letters.
+        replaced = text
+        places: list[tuple[int, int, int]] = []
         for letter in _DECOMPOSED_OF_BLOCK[ord(first[0]) >> 8]:
             if (start := text.find(letter)) >= 0:
                 normalized = _DECOMPOSED[letter]

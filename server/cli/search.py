@@ -138,7 +138,9 @@ def semantic_note(status: "SemanticStatus | UnsetType") -> Iterator[str]:
     match status:
         case SemanticStatus(status="partial", coverage=coverage, reason=reason):
             advice = reason or "run `florilegium embed` for the others"
-            yield f"meanings of {int((coverage or 0) * 100)}% of the items compared; {strip_control_characters(advice)}"
+            # Rounded down, but not by the inexact product of 0.29 and 100.
+            percent = round((coverage or 0) * 1000) // 10
+            yield f"meanings of {percent}% of the items compared; {strip_control_characters(advice)}"
         case SemanticStatus(status="unavailable" | "off", reason=str(reason)):
             yield f"only words compared: {strip_control_characters(reason)}"
         case _:

@@ -138,24 +138,24 @@ async def _unknown_filter(library: Library, plan: SearchPlan) -> str:
     filters = plan.query.filters
     named = {name.lower() for name in filters.sources}
     sources = [name for name in plan.sources if not named or name in named]
-    nothing = f"no item in {', '.join(sources)} has the"
     if not sources:  # `read_as` says so
         return ""
+    no_item = f"no item in {', '.join(sources)} has the"
     with suppress(StorageError, Unavailable, TimeoutError):  # the reports of the sources say what failed
         for tag in filters.tags[:TAGS_CHECKED_MAX]:
             where = ItemFilter(tags=(tag,))
             collections = [library.collection(name) for name in sources if name in ITEM_KINDS]
             if not any([await collection.matching_ids(where, 0, 1) for collection in collections]):
-                return f"{nothing} tag {tag}"
+                return f"{no_item} tag {tag}"
         if filters.types:
             known = await library.media.types() if "media" in sources else {}
             if not {name.casefold() for name in known}.intersection(map(str.casefold, filters.types)):
-                return f"{nothing} type {' or '.join(filters.types)}"
+                return f"{no_item} type {' or '.join(filters.types)}"
         if filters.senders:
             query = parse_literal("")
             search = Search(query=query, senders=filters.senders, limit=1, deadline_ms=plan.deadline_ms)
             if "chats" not in sources or not (await library.chats.search(search)).matches:
-                return f"{nothing} sender {' or '.join(filters.senders)}"
+                return f"{no_item} sender {' or '.join(filters.senders)}"
     return ""
 
 

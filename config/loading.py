@@ -48,7 +48,7 @@ def risks(settings: Settings) -> Iterator[str]:
         has_common_word = any(word in secret.lower() for word in _COMMON_WORDS)
         if secret and (has_common_word or estimate_bits(secret) < _SECRET_MIN_BITS):
             yield f"{name}: the value is easy to guess; create one with `openssl rand -base64 48`"
-    # A provider at which people sign in has no key here; its users may be known from tokens of before.
+    # With a sign-in provider of the same issuer, no key is needed: users whom earlier tokens created can sign in there.
     sign_in_issuers = [provider.issuer for provider in settings.openid_providers]
     if settings.jwt_issuer and not settings.has_jwt_key and settings.jwt_issuer not in sign_in_issuers:
         advice = "set jwt_jwks_url, jwt_key_file or jwt_secret"

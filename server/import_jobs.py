@@ -137,7 +137,7 @@ _ABANDONED_AFTER_S = 86_400
 _CANCEL_S = 10.0
 _CANCEL_POLL_S = 0.1
 _TAKE_OVER = "import-continued"
-# Control characters, and those that change the direction of what follows.
+# Control characters, and those that change the direction of the text after them.
 _UNSAFE_IN_NAMES = re.compile("[\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
 _NAME_MAX_CHARS = 100
 # File systems limit names to 255 bytes.
@@ -563,8 +563,8 @@ class ImportJobs:
 
 
 def safe_name(name: str) -> str:
-    """Returns the file name without folders and control characters. The rest is kept, because the title of a note can
-    come from its file name, and so is the suffix: it tells some formats apart."""
+    """Returns the file name without folders and control characters. The rest is kept: the title of a note can come from
+    the name of its file, and some formats are recognized by the suffix."""
     base_name = name.replace("\\", "/").rpartition("/")[2]
     short_name = _UNSAFE_IN_NAMES.sub("_", base_name)[-_NAME_MAX_CHARS:].encode()[-_NAME_MAX_BYTES:]
     return short_name.decode(errors="ignore").lstrip(".").strip() or "upload"

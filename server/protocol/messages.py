@@ -153,7 +153,7 @@ def read_id(body: bytes | str) -> RequestId | None:
         envelope = decode_object(body.encode() if isinstance(body, str) else body, _Envelope)
     except (InvalidParams, UnicodeError):
         return None
-    # NUL stands for such a half.
+    # `decode_object` puts NUL in place of half a pair, so an id that contains it is not the one that was sent.
     is_known = envelope.method and "\0" not in str(envelope.id)
     return envelope.id if is_known else None
 

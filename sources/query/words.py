@@ -264,7 +264,7 @@ def _camel_case_word(text: str) -> Word | None:
     return Word(text, (Phrase(whole, (whole,)), Phrase(" ".join(parts), tuple(part.lower() for part in parts))))
 
 
-# A script has few pairs that are common, and a query many of them.
+# A script has few common pairs, and a query contains many of them.
 @lru_cache(maxsize=2_048)
 def _loose_pair(pair: str, *, is_weak: bool) -> LooseWord:
     return LooseWord(Word(pair, (Phrase(pair, (pair,)),)), is_weak or _HIRAGANA.fullmatch(pair) is not None)

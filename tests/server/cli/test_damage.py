@@ -14,7 +14,7 @@ import pytest
 from config.paths import DataRoot
 from tests.server.cli.program import Program
 
-# The number of the account "nobody".
+# The user id of the account "nobody".
 NOBODY = 65534
 # The files of SQLite can be damaged or lost. PostgreSQL looks after its own.
 pytestmark = [pytest.mark.sqlite, pytest.mark.slow("damages and salvages many files")]

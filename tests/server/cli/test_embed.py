@@ -2,6 +2,8 @@
 
 import pytest
 
+from server.cli.search import semantic_note
+from sources.records import SemanticStatus
 from tests.server.cli.program import Program
 
 ADA = ("--user", "ada", "--semantic-model", "fast")
@@ -62,3 +64,8 @@ def test_similar_items_are_shown_to_their_owner_only(program: Program) -> None:
     without_model = program.run("similar", items["Garage"], "--user", "ada")
     assert without_model.code == 1
     assert "No similar items: no embedding model is configured; set semantic_model." in without_model.stderr
+
+
+def test_share_of_compared_meanings_is_shown_as_it_is() -> None:
+    [note] = semantic_note(SemanticStatus("partial", 0.29))
+    assert note.startswith("meanings of 29% of the items compared")

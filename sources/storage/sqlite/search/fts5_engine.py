@@ -43,10 +43,7 @@ from sources.storage.vector_kinds import TitleVectors, VectorKind
 from sources.text.segmentation import literal_form
 
 if TYPE_CHECKING:
-    from numpy import float32
-    from numpy.typing import NDArray
-
-    from sources.storage.sqlite.vectors.vector_matrix import VectorMatrix
+    from sources.storage.sqlite.vectors.vector_matrix import Comparison, VectorMatrix
 
 
 # -- match expression --------------------------------------------------------------------------------------------------
@@ -274,17 +271,17 @@ class MeaningScan:
         self._meaning = meaning
         self._snapshot = meaning.memory.snapshot(meaning.owner, meaning.tables, connection)
         self._number = self._snapshot.models.get(meaning.model.id, 0)
-        # Of each kind: the sign of the rowids of its index entries, which are negative for titles, and all products.
-        self._scans: list[tuple[VectorKind, int, VectorMatrix, NDArray[float32]]] = []
+        # Of each kind: the sign of the rowids of its index entries, which are negative for titles.
+        self._scans: list[tuple[int, VectorMatrix, Comparison]] = []
         self.has_vectors = False
         if self._number:
             has_grown = False
             for kind in kinds:
                 matrix = meaning.memory.matrix(meaning.owner, kind, self._number, meaning.model.dimension)
                 has_grown = matrix.refresh(connection, self._snapshot.version) or has_grown
-                products = matrix.products(meaning.vector)
-                self._scans.append((kind, -1 if isinstance(kind, TitleVectors) else 1, matrix, products))
-                self.has_vectors = self.has_vectors or len(products) > 0
+                sign = -1 if isinstance(kind, TitleVectors) else 1
+                self._scans.append((sign, matrix, matrix.compare(meaning.vector)))
+                self.has_vectors = self.has_vectors or len(matrix) > 0
             if has_grown:  # trimming visits the matrices of all users
                 meaning.memory.trim()
 
@@ -294,7 +291,7 @@ class MeaningScan:
         if status is None:
             tables, state, model = self._meaning.tables, self._snapshot.state, self._meaning.model
             share = 1.0
-            for _, _, matrix, _ in self._scans:
+            for _, matrix, _ in self._scans:
                 share = min(share, matrix.loaded_share)
             is_current = state is not None and state.model == model.id
             if not is_current or tables.has_missing(self._connection, state, self._kinds):
@@ -308,29 +305,25 @@ class MeaningScan:
     def nearest(
         self, count: int, least: float, floor: float, allowed: Collection[int] | None = None
     ) -> list[NearEntry]:
+        if floor and max(matrix.greatest(comparison) for _, matrix, comparison in self._scans) < floor:
+            return []
         entries: list[NearEntry] = []
-        greatest = 0.0
-        for _, _, _, products in self._scans:
-            if len(products):
-                greatest = max(greatest, products[products.argmax()].item())
-        if greatest < floor * PRODUCT_SCALE:
-            return entries
-        for _, sign, matrix, products in self._scans:
+        for sign, matrix, comparison in self._scans:
             own = allowed if allowed is None else [sign * item for item in allowed if sign * item > 0]
-            for row, cosine, passage in matrix.nearest(products, count, least, self._item_bits, own):
-                entries.append(NearEntry(sign * row, cosine, passage))
+            found = matrix.nearest(comparison, count, least, self._item_bits, own)
+            entries += [NearEntry(sign * row, cosine, passage) for row, cosine, passage in found]
         if len(self._scans) > 1:
             entries.sort(key=_nearness_of, reverse=True)
         return entries[:count]
 
     def best_cosines(self, rowids: Sequence[int]) -> list[float]:
         if len(self._scans) == 1 or min(rowids, default=0) > 0:  # no titles
-            _, _, matrix, products = self._scans[0]
-            return matrix.best_cosines(products, rowids, self._item_bits)
+            _, matrix, comparison = self._scans[0]
+            return matrix.best_cosines(comparison, rowids, self._item_bits)
         best = [0.0] * len(rowids)
-        for _, sign, matrix, products in self._scans:
+        for sign, matrix, comparison in self._scans:
             own = [place for place, rowid in enumerate(rowids) if sign * rowid > 0]
-            found = matrix.best_cosines(products, [sign * rowids[place] for place in own], self._item_bits)
+            found = matrix.best_cosines(comparison, [sign * rowids[place] for place in own], self._item_bits)
             for place, cosine in zip(own, found, strict=True):
                 best[place] = cosine
         return best

@@ -360,8 +360,14 @@ class MatchTier(Struct, frozen=True):
     order: Literal["rank", "newest", "recent"]
     # Matches of this expression come before the other matches of the tier.
     first: str = ""
+    # Only matches of this expression belong to the tier. Unknown to engines that read ahead.
+    within: str = ""
     # Matches of this expression belong to the previous tier.
     excluded: str = ""
+
+    @property
+    def has_all_matches(self) -> bool:
+        return not (self.within or self.excluded)
 
 
 class TierSql(Struct, frozen=True):

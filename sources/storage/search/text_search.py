@@ -69,6 +69,8 @@ BLOCK_ROWS = 20
 SHARED_BLOCK_ROWS = 10
 # Index entries read per requested item, where an item has several.
 _ENTRIES_PER_ITEM = 4
+# It takes longer to leave out fewer matches than to rank them.
+_UNRANKED_ROWS_MIN = 100
 # How much a near word counts, compared with the word itself.
 _NEAR_WEIGHT = 0.7
 # A single word matches little if fewer rows contain it than a page has hits.
@@ -266,8 +268,9 @@ class TextSearch:
     # Which matches come first, depending on how common the words of the query are.
     #
     # Matches with all words of a plain query come before those with only some, except in chats, each group ordered by
-    # bm25. That costs a few microseconds per match, so for words that occur almost everywhere only the newest matches
-    # are taken, unranked. If a query has several words, the matches of its rarer words come first.
+    # bm25. That costs a few microseconds per match, ten times as much as to find it, so if a query has several words,
+    # the matches of its rarer words come first. Of words that occur almost everywhere only the newest matches are
+    # taken, unranked.
 
     def _tiers(self, expression: Expression) -> list[MatchTier]:
         """Returns the tiers, of which at most `ranked_rows_max` matches are ranked. The last one is that of all matches
@@ -295,7 +298,7 @@ class TextSearch:
                 rarer = ""
         else:
             if self._matches_max <= ranked_max:
-                return [all_ranked]
+                return self._rarer_first(expression, all_ranked, frequencies)
             # The rarest words, as many as fit: together they have no more matches than can be ranked.
             rare: list[Word] = []
             for frequency, place in sorted(zip(frequencies, range(len(frequencies)), strict=True)):
@@ -308,6 +311,37 @@ class TextSearch:
         if not rarer:
             return [MatchTier(match, "newest")]
         return [MatchTier(ranked, "rank", all_ranked.first), MatchTier(match, "newest", excluded=rarer)]
+
+    def _rarer_first(
+        self, expression: Expression, all_ranked: MatchTier, frequencies: Sequence[int]
+    ) -> list[MatchTier]:
+        """Moves what has only the most common words to a second tier, so that it is ranked only if a page needs it.
+
+        All of these words weigh no more than any of the others. So where words are repeated equally often in texts of
+        the same length, what is in the second tier ranks below everything in the first, which fills two blocks.
+        """
+        query, statistics = self.search.query, self._statistics
+        is_plain = isinstance(expression, AnyOf) and query.terms == query.own_terms and not self._boosts.time.periods
+        if not is_plain or statistics.engine.reads_ahead:
+            return [all_ranked]
+        rows = statistics.count_rows(self._connection, self.target.index)
+        weights = term_weights(rows, [TermStatistics(count, 1) for count in frequencies])
+        # Of words that occur, the rarest first.
+        rarer = [index for index, count in enumerate(frequencies) if count]
+        rarer.sort(key=frequencies.__getitem__)
+        weight, common_rows = 0.0, 0
+        while len(rarer) > 1:
+            *others, index = rarer
+            weight += weights[index]
+            is_enough = frequencies[others[-1]] >= 2 * self._block_rows
+            if weight > weights[others[-1]] or not is_enough or query.terms[index].word in query.preferred:
+                break
+            common_rows += frequencies[index]
+            rarer = others
+        if common_rows < _UNRANKED_ROWS_MIN:
+            return [all_ranked]
+        within = self._match_text(AnyOf(tuple([query.terms[index].word for index in rarer])))
+        return [replace(all_ranked, within=within), replace(all_ranked, first="", excluded=within)]
 
     def _ranked_tier(self, expression: Expression) -> MatchTier:
         """Returns the tier with all matches, which is the only one unless they are too many to be ranked."""
@@ -338,7 +372,7 @@ class TextSearch:
 
     def _count_hits(self, tier: MatchTier) -> int:
         index = self.target.index
-        if not (self._filter.conditions or self._item_bits or tier.excluded or self._skipped):
+        if tier.has_all_matches and not (self._filter.conditions or self._item_bits or self._skipped):
             return self._count(tier.match)
         tier_sql = self._tier_sql(tier)
         statement = tier_sql.count_items() if self._item_bits else tier_sql.count_entries()
@@ -403,7 +437,7 @@ class TextSearch:
             items = [row[0] >> item_bits for row in rows]
             best = dict(zip(reversed(items), reversed(rows), strict=True))
             is_all = len(rows) < limit
-            if is_all and not (tier.excluded or self._skipped):
+            if is_all and tier.has_all_matches and not self._skipped:
                 self._matched_items[tier.match] = items
             if is_all or len(best) >= items_max:
                 rows = [best[item] for item in [*dict.fromkeys(items)][first:items_max]]

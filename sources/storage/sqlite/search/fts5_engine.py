@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sources.query import AllOf, AnyOf, Expression, Prefix, Title, Without, Word
 from sources.records import OBSERVATION, SemanticStatus
 from sources.search.scoring import scale_to_range
-from sources.semantic.model import PRODUCT_SCALE, ModelInfo
+from sources.semantic.model import ModelInfo
 from sources.storage.contract import Search
 from sources.storage.search.engine import (
     CountRows,
@@ -156,7 +156,12 @@ class MatchSql(TierSql, frozen=True):
 
     def _all_matching(self, *, is_joined: bool) -> Statement:
         table = self.target.index.table
-        return f"FROM {table} {self.target.join if is_joined else ''} WHERE {table} MATCH ?", (self.tier.match,)
+        sql = f"FROM {table} {self.target.join if is_joined else ''} WHERE {table} MATCH ?"
+        if self.tier.within:
+            # Without the sign, SQLite would search the index once for each of these rows.
+            sql = f"{sql} AND +{self._rowid} IN (SELECT rowid FROM {table} WHERE {table} MATCH ?)"
+            return sql, (self.tier.match, self.tier.within)
+        return sql, (self.tier.match,)
 
     def _is_not_excluded(self) -> Statement:
         table = self.target.index.table

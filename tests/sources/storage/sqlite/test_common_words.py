@@ -1,12 +1,15 @@
-"""Matches of very common words are not ranked, to limit the cost of a search, but all are returned."""
+"""Matches of the common words of a query come last, and those of very common words are not ranked, to limit the cost of
+a search, but all are returned.
+"""
 
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sources.drafts import MediaDraft, NoteDraft
+from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft
 from sources.records import Hit
 from sources.storage.contract import Library
 from sources.storage.search.text_search import BLOCK_ROWS
@@ -85,3 +88,77 @@ async def test_items_with_many_matching_passages_are_one_hit_each(ada: Library) 
     hits = await all_hits(ada.media.search, "tea", 9)
     assert len({hit.id for hit in hits}) == len(hits) == 40
     assert {hit.more_in_item for hit in hits} == {2}
+
+
+# How many of 400 texts have each word.
+_OCCURRENCES = {"quince": 8, "honey": 45, "lemon": 60, "milk": 200, "tea": 280}
+
+
+def _texts() -> list[str]:
+    choice = random.Random(1)
+    texts: list[list[str]] = [["cup"] * choice.randint(1, 20) for _ in range(400)]
+    for word, count in _OCCURRENCES.items():
+        for text in choice.sample(texts, count):
+            text[:0] = [word] * choice.randint(1, 5)
+    return [" ".join(text) for text in texts]
+
+
+async def _create(library: Library, source: str) -> None:
+    if source == "notes":
+        await library.notes.create_many([NoteDraft(title=f"Number {n}", content=t) for n, t in enumerate(_texts())])
+    elif source == "media":
+        await library.media.create_many([MediaDraft(title=f"Number {n}", content=t) for n, t in enumerate(_texts())])
+    else:
+        for text in _texts():  # in a chat of its own, because a message is also found by those before it
+            await library.chats.create(ConversationDraft(title="Kitchen"), [MessageDraft(content=text)])
+
+
+# Queries, and which of their words are rare enough to come first.
+_RARE = {
+    "honey tea milk": {"honey"},
+    "tea lemon milk honey": {"lemon", "honey"},
+    "quince honey tea": {"quince", "honey"},
+    "quince tea": set(),  # too few texts have the rarer word
+    "milk tea": {"milk"},
+    "tea nosuchword honey": {"honey"},
+}
+
+
+@pytest.mark.parametrize("source", ["notes", "media", "chats"])
+async def test_what_has_only_the_common_words_comes_last(tmp_path: Path, source: str) -> None:
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as library:
+        await _create(library, source)
+        search = getattr(library, source).search
+        for query, rare in _RARE.items():
+            hits = await all_hits(search, query, 200)
+            words = set(query.split())
+            assert sorted(hit.text for hit in hits) == sorted(text for text in _texts() if words & set(text.split()))
+            has_rare = [bool(rare & set(hit.text.split())) for hit in hits]
+            assert has_rare == sorted(has_rare, reverse=True), query
+            page_by_page = [(hit.id, hit.score) for hit in await all_hits(search, query, 17)]
+            assert page_by_page == [(hit.id, hit.score) for hit in hits]
+            first = await search(make_search(query, limit=5, counts_hits=True))
+            assert first.total == len(hits)
+
+
+async def test_common_words_count_in_the_order_of_the_others(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as library:
+        await _create(library, "notes")
+        page = await library.notes.search(make_search("honey tea milk", limit=3))
+        assert all({"honey", "tea", "milk"} <= set(hit.text.split()) for hit in page.hits)
+
+
+async def test_filters_apply_to_both_parts(tmp_path: Path) -> None:
+    texts = _texts()
+    tagged = [text for number, text in enumerate(texts) if number % 3]
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as library:
+        await library.notes.create_many(
+            [NoteDraft(title=f"{n}", content=text, tags=("x",) if n % 3 else ()) for n, text in enumerate(texts)]
+        )
+        hits: list[Hit] = []
+        while True:
+            page = await library.notes.search(make_search("honey milk", limit=30, offset=len(hits), tags=("x",)))
+            hits += page.hits
+            if not page.has_more:
+                break
+    assert sorted(hit.text for hit in hits) == sorted(text for text in tagged if {"honey", "milk"} & set(text.split()))

@@ -85,8 +85,8 @@ def dot_products(
 
 # -- sketches ----------------------------------------------------------------------------------------------------------
 # To find the few vectors of a large table that are nearest, not all have to be read in full. A sketch has three bits of
-# each component: whether it exceeds each of three limits. The more components differ, and the more they do, the more
-# bits differ, which takes a quarter of the time to count. Only the vectors with the most similar sketches are compared.
+# each component: whether it exceeds each of three limits. The more two components differ, the more of their bits do;
+# counting these takes a quarter of the time. Only the vectors with the most similar sketches are compared.
 #
 # Of the ten nearest of 53,000 sentences, these have 99.9 % with each model, and always the nearest one
 # (docs/quality.md).
@@ -94,6 +94,7 @@ def dot_products(
 # Smaller tables are compared as fast without.
 _SKETCHED_ROWS_MIN = 4_096
 _COMPARED_SHARE = 1 / 32
+# To find more of the nearest, a larger share would have to be compared.
 _SKETCHED_COUNT_MAX = 20
 # The limits, as multiples of the length of a component of a vector whose components are equal.
 _SKETCH_LIMITS = (-0.7, 0.0, 0.7)

@@ -310,7 +310,8 @@ class MeaningScan:
     def nearest(
         self, count: int, least: float, floor: float, allowed: Collection[int] | None = None
     ) -> list[NearEntry]:
-        if floor and max(matrix.greatest(comparison) for _, matrix, comparison in self._scans) < floor:
+        greatest = (matrix.greatest(comparison) for _, matrix, comparison in self._scans)
+        if floor and floor > max(greatest, default=0.0):
             return []
         entries: list[NearEntry] = []
         for sign, matrix, comparison in self._scans:

@@ -27,10 +27,10 @@ async def ada(tmp_path: Path) -> AsyncIterator[Library]:
             assert (await ben.notes.search(make_search("tea"))).hits == ()
 
 
-async def all_hits(search: Any, query: str, size: int) -> list[Hit]:
+async def all_hits(search: Any, query: str, size: int, **filters: Any) -> list[Hit]:
     hits: list[Hit] = []
     while True:
-        page = await search(make_search(query, limit=size, offset=len(hits)))
+        page = await search(make_search(query, limit=size, offset=len(hits), **filters))
         hits += page.hits
         assert len(hits) < 1_000
         if not page.has_more:
@@ -155,10 +155,5 @@ async def test_filters_apply_to_both_parts(tmp_path: Path) -> None:
         await library.notes.create_many(
             [NoteDraft(title=f"{n}", content=text, tags=("x",) if n % 3 else ()) for n, text in enumerate(texts)]
         )
-        hits: list[Hit] = []
-        while True:
-            page = await library.notes.search(make_search("honey milk", limit=30, offset=len(hits), tags=("x",)))
-            hits += page.hits
-            if not page.has_more:
-                break
+        hits = await all_hits(library.notes.search, "honey milk", 30, tags=("x",))
     assert sorted(hit.text for hit in hits) == sorted(text for text in tagged if {"honey", "milk"} & set(text.split()))

@@ -360,7 +360,7 @@ class MatchTier(Struct, frozen=True):
     order: Literal["rank", "newest", "recent"]
     # Matches of this expression come before the other matches of the tier.
     first: str = ""
-    # Only matches of this expression belong to the tier. Unknown to engines that read ahead.
+    # Only matches of this expression belong to the tier. Always empty for engines that read ahead.
     within: str = ""
     # Matches of this expression belong to the previous tier.
     excluded: str = ""

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from sources.storage.search.exact_expression import TextCounts, count_phrases, match_texts, parse
-from sources.storage.search.exact_snippets import exact_tokens
+from sources.storage.search.exact_snippets import ExactHighlighter, exact_tokens, read_phrases
 
 _WORDS = ("tea", "milk", "tee", "teas", "content", "honey", "NEAR", "x", "naïve", "日", "C")
 _SIGNS = (
@@ -72,3 +72,18 @@ def test_ranks_are_those_of_fts5(text: str) -> None:
 def test_too_many_parentheses_are_a_syntax_error_and_not_a_recursion() -> None:
     assert parse("(" * 90 + "tea" + ")" * 90) is not None
     assert parse("(" * 50_000 + "tea" + ")" * 50_000) is None
+
+
+def test_snippets_of_ascii_texts_are_those_of_the_same_text_with_accents() -> None:
+    """The tokens of texts in ASCII are found in another way."""
+    choose = random.Random(3)
+    parts = ("tea", "Tea", "milk", "x_y", "9", "C++", "<b>", "  ", ".", ". ", ": ", "...", "\n", "")
+    highlighters = [
+        ExactHighlighter(read_phrases(text)) for text in ("tea", "milk*", '"tea milk"', "x OR tea", '"x y"*', "nothing")
+    ]
+    for _ in range(400):
+        words = choose.choices(parts, k=choose.choice((0, 1, 5, 30, 90)))
+        plain = "".join([word + choose.choice((" ", "", ". ", " - ")) for word in words])
+        for highlighter in highlighters:
+            accented = highlighter.snippet(plain.replace("e", "é").replace("i", "í"))
+            assert accented.replace("é", "e").replace("í", "i") == highlighter.snippet(plain)

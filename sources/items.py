@@ -6,6 +6,7 @@ of the same hit says.
 """
 
 import math
+import re
 from collections.abc import Mapping
 from datetime import datetime, tzinfo
 from typing import Annotated, Any, Literal
@@ -141,9 +142,16 @@ def semantic_note(semantic: SemanticStatus) -> str | None:
             return "Searched by text: the query requires its words."
 
 
+# Whether ids need no escaping in a URI, which is true of most: a look at several of them together is enough to know.
+is_safe = re.compile("[0-9A-Za-z._-]*").fullmatch
+
+
 def uri_of(source: str, *segments: str | int) -> str:
     """The URI of an item, `notes://{id}`, or of a part of it, `chats://{id}/{message}`."""
-    return f"{source}://{'/'.join([quote(str(segment), safe='') for segment in segments])}"
+    names = [*map(str, segments)]
+    if not is_safe("".join(names)):
+        names = [quote(name, safe="") for name in names]
+    return f"{source}://{'/'.join(names)}"
 
 
 def short_time(timestamp: str) -> str:

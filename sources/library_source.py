@@ -1,7 +1,6 @@
 """The sources whose items are stored in the caller's library: their base classes, and `notes`, `characters` and
 `prompts`, which need little more than these."""
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -33,7 +32,6 @@ TITLE_MARK = ": "
 # Its text, and the place in the item that it comes from.
 LongerSnippet = tuple[str | None, items.Loc | None]
 _ids_of = attrgetter("id", "part_id")
-_is_safe = re.compile("[0-9A-Za-z._-]*").fullmatch
 
 
 class ToolText(Struct, frozen=True):
@@ -140,8 +138,7 @@ class LibrarySource(ABC):
             # The query was corrected or relaxed: snippets highlight the words that were found, not those typed.
             query = structs.replace(query, terms=page.query.terms, read_as=page.query.read_as)
         name, matches, prefix = self.name, page.matches, f"{self.name}://"
-        # Most ids need no escaping in a URI, and one look at those of a page is enough to know.
-        is_safe = _is_safe("".join(map(str, chain.from_iterable(map(_ids_of, matches)))))
+        is_safe = items.is_safe("".join(map(str, chain.from_iterable(map(_ids_of, matches)))))
         hits: list[source.RankedHit] = []
         for rank, match in enumerate(matches, query.offset):
             item_id, part_id = match.id, match.part_id

@@ -6,7 +6,7 @@ offsets are computed only if a span is requested and the step has moved characte
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from typing import Literal, Protocol
@@ -29,7 +29,7 @@ class AlignedForm:
         is_composed = self._is_bytewise or folding.folds_to_lower_case(text)
         self._composed = text if is_composed else folding.compose(text)
         # The text with normalized letters: where unspaced runs can be searched before they are split.
-        self.letters = self._spelled = text if is_composed else segmentation.without_ignorable(self._composed)
+        self.letters = self._spelled = text if is_composed else folding.without_ignorable(self._composed)
         # These are not cached properties: the lock of one would take as long as folding a short text.
         self._form: str | None = None
         self._marked_letters: str | None = None
@@ -266,18 +266,14 @@ _DECOMPOSED_OF_BLOCK = {
 def _trace_composition(text: str, composed: str) -> _Replacements:
     first = _DECOMPOSED_LETTER.search(text)
     if first is not None:
-        # Finding one letter of the block after the other is much faster than a regular expression for all letters.
         replaced = text
-        places: list[tuple[int, int, int]] = []
+        lengths: dict[str, int] = {}
         for letter in _DECOMPOSED_OF_BLOCK[ord(first[0]) >> 8]:
-            if (start := text.find(letter)) >= 0:
-                normalized = _DECOMPOSED[letter]
-                replaced = replaced.replace(letter, normalized)
-                while start >= 0:
-                    places.append((start, start + 1, len(normalized)))
-                    start = text.find(letter, start + 1)
+            if letter in text:
+                replaced = replaced.replace(letter, _DECOMPOSED[letter])
+                lengths[letter] = len(_DECOMPOSED[letter])
         if replaced == composed:
-            return _Replacements(sorted(places))
+            return _replaced_letters(text, lengths)
     if len(composed) == len(text) and folding.IGNORABLE.sub("\0", composed) == folding.IGNORABLE.sub("\0", text):
         return _Replacements(())  # only the order of marks changed, which is common in Arabic
     form = folding.composition_form(text)
@@ -287,7 +283,7 @@ def _trace_composition(text: str, composed: str) -> _Replacements:
     for letter in changed:
         replaced = replaced.replace(letter, letters[letter])
     if replaced == composed:
-        return _Replacements((*match.span(), len(letters[match[0]])) for match in _find_any(changed, text))
+        return _replaced_letters(text, {letter: len(letters[letter]) for letter in changed})
     # Some characters are combined with the one before them.
     unstable = "".join(sorted(letter for letter in letters if _is_unstable(letter, form)))
     sequences = [(match, normalize(form, match[0])) for match in _sequences_of(unstable).finditer(text)]
@@ -314,13 +310,16 @@ def _is_unstable(letter: str, form: Literal["NFC", "NFKC"]) -> bool:
     return is_jamo or combining(letter) > 0 or category(letter)[0] == "M" or normalize(form, letter) != letter
 
 
-def _find_any(letters: Iterable[str], text: str) -> Iterable[re.Match[str]]:
-    return _any_of("".join(sorted(letters))).finditer(text) if letters else ()
-
-
-@lru_cache(maxsize=64)
-def _any_of(letters: str) -> re.Pattern[str]:
-    return re.compile(f"[{re.escape(letters)}]")
+def _replaced_letters(text: str, lengths: Mapping[str, int]) -> _Replacements:
+    """Each of some letters is replaced by a text of that length."""
+    places: list[tuple[int, int, int]] = []
+    # Finding one letter after the other is much faster than a regular expression for all letters.
+    for letter, length in lengths.items():
+        start = text.find(letter)
+        while start >= 0:
+            places.append((start, start + 1, length))
+            start = text.find(letter, start + 1)
+    return _Replacements(sorted(places))
 
 
 # -- segmentation ------------------------------------------------------------------------------------------------------
@@ -374,8 +373,7 @@ class _PartStep(Protocol):
 
 def _trace_folding(text: str) -> _Replacements:
     lengths = {letter: len(folding.INDEX_FOLDING[ord(letter)]) for letter in set(text)}
-    moved = [letter for letter, length in lengths.items() if length != 1]
-    return _Replacements((*match.span(), lengths[match[0]]) for match in _find_any(moved, text))
+    return _replaced_letters(text, {letter: length for letter, length in lengths.items() if length != 1})
 
 
 class _SingleLetters:

@@ -43,6 +43,9 @@ IGNORABLE = re.compile(
     "[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc"
     "\u0640\u200b-\u200f\u2060\ufeff\u00ad\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
+# Those in blocks that nearly every text has characters of, and the blocks of the others.
+_COMMON_IGNORABLE = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060"
+_NOT_IGNORABLE = blocks_except(0x03, 0x05, 0x06, 0xDB, 0xFE)
 _EMOJI = re.compile("[\u2190-\u21ff\u2300-\u23ff\u25a0-\u27bf\u2900-\u297f\u2b00-\u2bff\U0001f000-\U0001faff]")
 _ACCENTED_SCRIPTS = re.compile("[a-zα-ω]")
 
@@ -143,6 +146,8 @@ _PUNCTUATION = (
 )
 _NOT_BYTEWISE = re.compile(f"[^{_SINGLE_LATIN1}{_PUNCTUATION}]")
 _ASCII = bytes(range(128))
+# The letters of Western languages that fold to two, which is most of what keeps their texts from folding bytewise.
+_LIGATURES = "ßæœÆŒ"
 # Texts are joined with NUL, which no stored text contains. Folded, it is a line break: a word that no term matches.
 _JOINED_BYTES = b"\n" + FOLDED_BYTES[1:]
 _SEPARATOR = " \n "
@@ -227,6 +232,11 @@ def fold_by_table(text: str, table: "_FoldingTable") -> str:
     translating it character by character."""
     if len(text) < _LONG_TEXT_CHARS:
         return text.translate(table)
+    for ligature in _LIGATURES:
+        if ligature in text:
+            text = text.replace(ligature, table[ord(ligature)])
+    if folds_bytewise(text):
+        return fold_bytewise(text)
     for _ in range(_ALPHABET_ATTEMPTS):
         encoded = _encode_letters(text, table)
         if not isinstance(encoded, str):
@@ -257,6 +267,14 @@ def _encode_letters(text: str, table: "_FoldingTable") -> "tuple[bytes, _Alphabe
         else:
             return encoded, alphabet
     return ""
+
+
+def without_ignorable(text: str) -> str:
+    """Removes the characters that are ignored within a word."""
+    for character in _COMMON_IGNORABLE:
+        if character in text:
+            text = text.replace(character, "")
+    return IGNORABLE.sub("", text) if may_have(text, _NOT_IGNORABLE) and not folds_singly(text) else text
 
 
 def fold_to_lower_case(text: str) -> str:

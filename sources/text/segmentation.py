@@ -14,7 +14,6 @@ from unicodedata import normalize
 
 from sources.text.folding import (
     FOLDED_BYTES,
-    IGNORABLE,
     INDEX_FOLDING,
     blocks_except,
     compose,
@@ -22,11 +21,11 @@ from sources.text.folding import (
     fold_by_table,
     fold_to_lower_case,
     folds_bytewise,
-    folds_singly,
     folds_to_lower_case,
     grapheme_boundary_before,
     may_have,
     tone_tokens,
+    without_ignorable,
 )
 
 # -- identifiers -------------------------------------------------------------------------------------------------------
@@ -230,10 +229,6 @@ def has_dependent_sign(run: str) -> bool:
 def normalize_letters(text: str) -> str:
     """Composes letters and removes ignorable characters."""
     return text if folds_to_lower_case(text) else without_ignorable(compose(text))
-
-
-def without_ignorable(composed: str) -> str:
-    return composed if folds_singly(composed) else IGNORABLE.sub("", composed)
 
 
 def segment_parts(text: str, *, splits_runs: bool = True) -> tuple[list[str], list[str]]:

@@ -133,13 +133,14 @@ class _SnippetRegion:
         # Of a text in ASCII, its tokens in lower case with spaces in between, at the same offsets: splitting it takes a
         # tenth of the time of finding the tokens.
         self._form = ""
-        self._known_spans: list[tuple[int, int]] = []
+        # Where tokens are in the text, as far as that is known.
+        self._spans: dict[int, tuple[int, int]] = {}
         if self._text.isascii():
             self._form = self._text.encode().translate(_ASCII_FORM).decode()
             tokens = self._form.split()
         else:
             found = [*_tokens(self._text)]
-            self._known_spans = [(first, last) for _, first, last in found]
+            self._spans = {number: (first, last) for number, (_, first, last) in enumerate(found)}
             tokens = [token for token, _, _ in found]
         self._count = len(tokens)
         self.matches = [*find(tokens)]
@@ -172,16 +173,16 @@ class _SnippetRegion:
         return f"{html}{escape(self._text[at:shown_end])}{'…' if is_cut_after else ''}"
 
     def _span(self, token: int) -> tuple[int, int]:
-        """Returns where a token is in the text."""
-        if not self._form:
-            return self._known_spans[token]
-        start = len(self._form) - len(self._form.split(None, token)[-1])
-        end = self._form.find(" ", start)
-        return start, end if end >= 0 else len(self._form)
+        span = self._spans.get(token)
+        if span is None:
+            start = len(self._form) - len(self._form.split(None, token)[-1])
+            end = self._form.find(" ", start)
+            span = self._spans[token] = (start, end if end >= 0 else len(self._form))
+        return span
 
     def _count_before(self, offset: int) -> int:
         """Returns how many tokens begin before an offset."""
-        return len(self._form[:offset].split()) if self._form else bisect_left(self._known_spans, (offset,))
+        return len(self._form[:offset].split()) if self._form else bisect_left([*self._spans.values()], (offset,))
 
 
 def exact_tokens(text: str) -> list[str]:

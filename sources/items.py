@@ -142,14 +142,14 @@ def semantic_note(semantic: SemanticStatus) -> str | None:
             return "Searched by text: the query requires its words."
 
 
-# Whether ids need no escaping in a URI, which is true of most: a look at several of them together is enough to know.
-is_safe = re.compile("[0-9A-Za-z._-]*").fullmatch
+# Whether ids can be part of a URI as they are, as most can. Several ids can be checked as one text.
+needs_no_escaping = re.compile("[0-9A-Za-z._-]*").fullmatch
 
 
 def uri_of(source: str, *segments: str | int) -> str:
     """The URI of an item, `notes://{id}`, or of a part of it, `chats://{id}/{message}`."""
     names = [*map(str, segments)]
-    if not is_safe("".join(names)):
+    if not needs_no_escaping("".join(names)):
         names = [quote(name, safe="") for name in names]
     return f"{source}://{'/'.join(names)}"
 

@@ -138,11 +138,11 @@ class LibrarySource(ABC):
             # The query was corrected or relaxed: snippets highlight the words that were found, not those typed.
             query = structs.replace(query, terms=page.query.terms, read_as=page.query.read_as)
         name, matches, prefix = self.name, page.matches, f"{self.name}://"
-        is_safe = items.is_safe("".join(map(str, chain.from_iterable(map(_ids_of, matches)))))
+        needs_no_escaping = items.needs_no_escaping("".join(map(str, chain.from_iterable(map(_ids_of, matches)))))
         hits: list[source.RankedHit] = []
         for rank, match in enumerate(matches, query.offset):
             item_id, part_id = match.id, match.part_id
-            if is_safe:
+            if needs_no_escaping:
                 uri = f"{prefix}{item_id}" if part_id is None else f"{prefix}{item_id}/{part_id}"
             else:
                 uri = items.uri_of(name, item_id) if part_id is None else items.uri_of(name, item_id, part_id)

@@ -311,7 +311,7 @@ def _is_unstable(letter: str, form: Literal["NFC", "NFKC"]) -> bool:
 
 
 def _replaced_letters(text: str, lengths: Mapping[str, int]) -> _Replacements:
-    """Each of some letters is replaced by a text of that length."""
+    """Returns the step that replaces each of these letters with a text of the given length."""
     places: list[tuple[int, int, int]] = []
     # Finding one letter after the other is much faster than a regular expression for all letters.
     for letter, length in lengths.items():

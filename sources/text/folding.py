@@ -43,7 +43,7 @@ IGNORABLE = re.compile(
     "[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc"
     "\u0640\u200b-\u200f\u2060\ufeff\u00ad\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
-# Those in blocks that nearly every text has characters of, and the blocks of the others.
+# The ignorable characters of two blocks that nearly every text uses, and the numbers of all blocks without any others.
 _COMMON_IGNORABLE = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060"
 _NOT_IGNORABLE = blocks_except(0x03, 0x05, 0x06, 0xDB, 0xFE)
 _EMOJI = re.compile("[\u2190-\u21ff\u2300-\u23ff\u25a0-\u27bf\u2900-\u297f\u2b00-\u2bff\U0001f000-\U0001faff]")

@@ -32,6 +32,7 @@ _TOKEN = re.compile(f"[{UNSPACED}]|{_LETTER}++(?:[\u0300-\u036f]++{_LETTER}*+)*+
 # What FTS5 takes for the end of a sentence: right after a word.
 _SENTENCE_END = re.compile(r"(?<=[^\W_]|[\u0300-\u036f])[.:]\s")
 _NEW_PHRASE_SCORE = 1_000
+# Of each byte in ASCII: the letter in lower case or the digit, or a space.
 _ASCII_FORM = bytes(ord(char.lower()) if (char := chr(code)).isalnum() and code < 128 else 32 for code in range(256))
 
 # A match: its first token, the token after its last one, and the index of the phrase.
@@ -109,7 +110,7 @@ class ExactHighlighter:
         if prefixes:
             firsts = [at for at, token in enumerate(tokens) if token in starts or token.startswith(prefixes)]
         else:
-            firsts = compress(count(), map(starts.__contains__, tokens))
+            firsts = compress(count(), map(starts.__contains__, tokens))  # half the time of a loop
         for first in firsts:
             token = tokens[first]
             opened = (self._by_first_prefix[prefix] for prefix in prefixes if token.startswith(prefix))
@@ -173,6 +174,7 @@ class _SnippetRegion:
         return f"{html}{escape(self._text[at:shown_end])}{'…' if is_cut_after else ''}"
 
     def _span(self, token: int) -> tuple[int, int]:
+        """Returns where a token is in the text."""
         span = self._spans.get(token)
         if span is None:
             start = len(self._form) - len(self._form.split(None, token)[-1])

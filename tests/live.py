@@ -59,7 +59,8 @@ def make_settings(data_dir: Path, **changes: Any) -> Settings:
         "port": free_port(),
         "jwt_secret": JWT_SECRET,
         "log_requests": False,
-        "shutdown_grace_s": 1.0,
+        # Longer than any stall of a busy machine. Nothing waits for its end.
+        "shutdown_grace_s": 10.0,
         # A hash with the default settings takes a quarter of a second.
         "password_hash_memory_kib": 64,
         "password_hash_passes": 1,

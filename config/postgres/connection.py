@@ -253,8 +253,10 @@ class PostgresConnection:
             while records := self.wait(self._connection.fetch(f"FETCH {batch_rows:d} FROM {cursor}")):
                 yield from map(tuple, records)
         finally:
+            # After an error the transaction has failed, and the cursor with it: closing it would hide the error.
             if not self.is_closed:
-                self.run_script(f"CLOSE {cursor}")
+                with suppress(*driver_errors()):
+                    self.run_script(f"CLOSE {cursor}")
 
     def _statement(self, sql: str, parameters: Parameters) -> tuple[Statement, Sequence[Any]]:
         return plain_statement(sql), parameters

@@ -75,6 +75,13 @@ def test_tables_of_any_columns_are_read_in_batches(connection: PostgresConnectio
     assert batches == [[(1,)], [("a", 2.5), ("b", 3), ("c", 4)], [(3,)]]
 
 
+def test_error_while_a_table_is_read_in_batches_is_reported(connection: PostgresConnection) -> None:
+    with pytest.raises(asyncpg.DivisionByZeroError):
+        connection.run(READING, lambda db: list(db.iterate("SELECT 1 / (3 - n) FROM generate_series(1, 5) AS n", 2)))
+
+    assert words(connection) == []
+
+
 def test_of_several_hosts_one_that_accepts_writes_is_used(connection: PostgresConnection, database_url: str) -> None:
     [before, host] = database_url.split("@")
     options = ConnectionOptions(url=f"{before}@127.0.0.1:1,{host}")

@@ -170,7 +170,8 @@ def test_no_possessive_repetition_contains_a_lookaround() -> None:
 )
 def test_the_texts_find_slow_patterns(slow: str) -> None:
     product = ProductPattern("slow", re.compile(slow, re.DOTALL), is_anchored=False)
-    assert next(problems_of(product, CHARS), None) is not None
+    # On a busy machine, the trivial pattern can take so long in one of the rounds that the slow one passes.
+    assert any(next(problems_of(product, CHARS), None) for _ in range(5))
 
 
 def test_patterns_are_found_wherever_they_are_written() -> None:

@@ -163,7 +163,8 @@ async def test_a_signal_closes_streams_and_connections_and_ends_the_process(tmp_
         assert await connection.event() is None
     _, stderr = await asyncio.wait_for(process.communicate(), WAIT_MAX_S)
     assert process.returncode is not None
-    assert stderr == b""
+    # On a busy machine, the server says so.
+    assert [line for line in stderr.splitlines() if b"The event loop was blocked" not in line] == []
 
 
 async def test_a_call_that_exceeds_the_grace_period_is_cancelled(

@@ -204,7 +204,11 @@ class WorkerProcesses:
         try:
             with self._listen(reading) as reports:
                 clock, ending = asyncio.get_running_loop().time, asyncio.create_task(process.wait())
-                while not (await asyncio.wait([ending], timeout=self._hang_s / _REPORTS))[0]:
+                checked_at = clock()
+                while not (await asyncio.wait([ending], timeout=report_s))[0]:
+                    # If the machine stood still, the worker could not report either.
+                    reports.last_at += max(0.0, clock() - checked_at - report_s)
+                    checked_at = clock()
                     limit_s = self._hang_s if reports.has_served else _START_MAX_S
                     if clock() - reports.last_at > limit_s and not self._is_stopping:
                         logger.error("worker {} has not responded for {:g} s and is killed", number, limit_s)

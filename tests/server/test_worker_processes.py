@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.worker_program import HANG_S
+
 pytestmark = pytest.mark.slow("kills processes")
 
 ROOT = Path(__file__).parent.parent.parent
@@ -83,6 +85,19 @@ def test_a_worker_that_hangs_is_replaced_while_the_other_serves(supervisor: Supe
         time.sleep(0.02)
 
     assert second in dict(supervisor.wait_for(lambda answers: len(answers) == 2))
+
+
+def test_no_worker_is_replaced_after_the_machine_stood_still(supervisor: Supervisor) -> None:
+    workers = supervisor.wait_for(lambda answers: len(answers) == 2)
+    processes = [supervisor.process.pid, *dict(workers)]
+    for process_id in processes:
+        os.kill(process_id, signal.SIGSTOP)
+    time.sleep(2 * HANG_S)
+    for process_id in processes:
+        os.kill(process_id, signal.SIGCONT)
+    time.sleep(HANG_S)
+
+    assert supervisor.wait_for(lambda answers: len(answers) == 2) == workers
 
 
 def test_a_worker_that_does_not_start_leaves_the_other_serving() -> None:

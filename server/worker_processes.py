@@ -206,7 +206,7 @@ class WorkerProcesses:
                 clock, ending = asyncio.get_running_loop().time, asyncio.create_task(process.wait())
                 checked_at = clock()
                 while not (await asyncio.wait([ending], timeout=report_s))[0]:
-                    # If the machine stood still, the worker could not report either.
+                    # While this process could not run, as on a paused machine, the worker could not report either.
                     reports.last_at += max(0.0, clock() - checked_at - report_s)
                     checked_at = clock()
                     limit_s = self._hang_s if reports.has_served else _START_MAX_S

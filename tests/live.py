@@ -59,7 +59,7 @@ def make_settings(data_dir: Path, **changes: Any) -> Settings:
         "port": free_port(),
         "jwt_secret": JWT_SECRET,
         "log_requests": False,
-        # Longer than any stall of a busy machine. Nothing waits for its end.
+        # Longer than a busy machine stalls. Servers stop earlier, as soon as their calls have ended.
         "shutdown_grace_s": 10.0,
         # A hash with the default settings takes a quarter of a second.
         "password_hash_memory_kib": 64,

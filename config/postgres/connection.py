@@ -253,7 +253,7 @@ class PostgresConnection:
             while records := self.wait(self._connection.fetch(f"FETCH {batch_rows:d} FROM {cursor}")):
                 yield from map(tuple, records)
         finally:
-            # After an error the transaction has failed, and the cursor with it: closing it would hide the error.
+            # After an error the transaction has failed. Closing the cursor fails, too, which must not hide the error.
             if not self.is_closed:
                 with suppress(*driver_errors()):
                     self.run_script(f"CLOSE {cursor}")

@@ -163,7 +163,7 @@ async def test_a_signal_closes_streams_and_connections_and_ends_the_process(tmp_
         assert await connection.event() is None
     _, stderr = await asyncio.wait_for(process.communicate(), WAIT_MAX_S)
     assert process.returncode is not None
-    # On a busy machine, the server says so.
+    # On a busy machine, the server warns that its event loop was blocked.
     assert [line for line in stderr.splitlines() if b"The event loop was blocked" not in line] == []
 
 

@@ -218,7 +218,7 @@ async def test_too_long_turn_is_ended(tmp_path: Path, upstream: UpstreamProgram)
     assert reply.metadata["cut"] == "server"
 
 
-# With the limit of `hanging`, also a machine that stalls for a second or two receives the start of the response.
+# `hanging` must start to respond within the limit, even on a machine that stalls for a second or two.
 @pytest.mark.parametrize(
     ("model", "timeout_s"),
     [("silent", 0.3), pytest.param("hanging", 5.0, marks=pytest.mark.slow("waits for a time limit"))],
